@@ -1,0 +1,211 @@
+"""One settings file for every process and every deployment; the environment is its only input.
+
+Everything that an operator may set is read through `env` and starts with ATTENTION_LAB_.
+"""
+
+import secrets
+from pathlib import Path
+
+import dj_database_url
+from csp.constants import NONE, SELF
+from django.utils.translation import gettext_lazy as _
+
+from config import env
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA_DIR = Path(env.text("ATTENTION_LAB_DATA_DIR", str(ROOT / "var"))).resolve()
+
+
+def embedded_secret() -> str:
+    """A key made once and kept in the data folder, so that `make run` needs no configuration."""
+    path = DATA_DIR / "secret-key"
+    if not path.exists():
+        DATA_DIR.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_urlsafe(50))
+    return path.read_text()
+
+
+DEBUG = env.flag("ATTENTION_LAB_DEBUG", False)
+SECRET_KEY = env.text("ATTENTION_LAB_SECRET_KEY") or embedded_secret()
+ALLOWED_HOSTS = env.words("ATTENTION_LAB_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
+CSRF_TRUSTED_ORIGINS = env.words("ATTENTION_LAB_TRUSTED_ORIGINS", "")
+HTTPS = env.flag("ATTENTION_LAB_HTTPS", False)
+NUM_PROXIES = env.integer("ATTENTION_LAB_NUM_PROXIES", 0)
+
+# --- The application -----------------------------------------------------------------------
+
+INSTALLED_APPS = [
+    "django.contrib.contenttypes",
+    "django.contrib.auth",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django_htmx",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "csp",
+    "workers",
+    "api",
+    "concepts",
+    "lab",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.middleware.gzip.GZipMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "config.urls"
+WSGI_APPLICATION = "config.wsgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [ROOT / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+# --- Data ----------------------------------------------------------------------------------
+
+DATABASES = {
+    "default": dj_database_url.parse(
+        env.text("ATTENTION_LAB_DATABASE_URL", f"sqlite:///{DATA_DIR / 'attention-lab.sqlite3'}"),
+        conn_max_age=60,
+        conn_health_checks=True,
+    ),
+}
+if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    # WAL lets readers and one writer work at once; IMMEDIATE takes the write lock up front, so
+    # that two writers wait for each other instead of failing half-way.
+    DATABASES["default"]["OPTIONS"] = {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 20,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+    }
+
+STORAGES = {
+    # Inputs and results of runs. Several machines: mount one folder, or name another backend here.
+    "default": {
+        "BACKEND": "django.core.files.storage.FileSystemStorage",
+        "OPTIONS": {"location": DATA_DIR / "artifacts"},
+    },
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
+
+STATIC_URL = "/static/"
+STATIC_ROOT = ROOT / "static-built"
+STATICFILES_DIRS = [ROOT / "static"]
+
+# --- Language ------------------------------------------------------------------------------
+
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", _("English"))]
+LOCALE_PATHS = [ROOT / "templates" / "locale"]
+USE_I18N = True
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+# --- Security ------------------------------------------------------------------------------
+
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "form-action": [SELF],
+        "base-uri": [NONE],
+        "frame-ancestors": [NONE],
+    },
+}
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = HTTPS
+SECURE_HSTS_SECONDS = 31_536_000 if HTTPS else 0
+if NUM_PROXIES:
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+MAX_BODY_BYTES = 32 * 1024 * 1024
+DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 5_000
+
+# --- REST ----------------------------------------------------------------------------------
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["api.auth.BearerAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": [],
+    "DEFAULT_PARSER_CLASSES": ["api.parsers.StrictJSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_VERSIONING_CLASS": None,
+    "EXCEPTION_HANDLER": "api.errors.exception_handler",
+    "NUM_PROXIES": NUM_PROXIES,
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Attention Lab",
+    "DESCRIPTION": "Run attention configurations on real kernels and read back outputs, errors, timings and memory.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+}
+
+# --- Queue ---------------------------------------------------------------------------------
+
+REDIS_URL = env.text("ATTENTION_LAB_REDIS_URL", "redis://127.0.0.1:6379/0")
+# The queues that this deployment has workers for: /readyz waits for a worker on each.
+QUEUES = env.words("ATTENTION_LAB_QUEUES", "cpu,compile,maintenance")
+
+# Seconds; workers.checks asserts that each is below the next (see ARCHITECTURE.md, "Time limits").
+RUN_BUDGET_ANONYMOUS = env.integer("ATTENTION_LAB_RUN_BUDGET_ANONYMOUS", 30)
+RUN_BUDGET_TOKEN = env.integer("ATTENTION_LAB_RUN_BUDGET_TOKEN", 120)
+RUN_SOFT_LIMIT_MARGIN = 5
+RUN_HARD_LIMIT_MARGIN = 10
+VISIBILITY_TIMEOUT = env.integer("ATTENTION_LAB_VISIBILITY_TIMEOUT", 300)
+RUN_MAX_AGE = env.integer("ATTENTION_LAB_RUN_MAX_AGE", 600)
+HEARTBEAT_SECONDS = env.integer("ATTENTION_LAB_HEARTBEAT_SECONDS", 2)
+HEARTBEAT_TIMEOUT = env.integer("ATTENTION_LAB_HEARTBEAT_TIMEOUT", 15)
+REAPER_SECONDS = env.integer("ATTENTION_LAB_REAPER_SECONDS", 5)
+MAX_ATTEMPTS = 2
+MAX_QUEUED = env.integer("ATTENTION_LAB_MAX_QUEUED", 2_000)
+RETENTION_DAYS_ANONYMOUS = env.integer("ATTENTION_LAB_RETENTION_DAYS_ANONYMOUS", 90)
+RETENTION_DAYS_TOKEN = env.integer("ATTENTION_LAB_RETENTION_DAYS_TOKEN", 730)
+
+# Quotas of a caller without a token, by address.
+ANONYMOUS_RUNS_PER_MINUTE = env.integer("ATTENTION_LAB_ANONYMOUS_RUNS_PER_MINUTE", 120)
+ANONYMOUS_SECONDS_PER_HOUR = env.integer("ATTENTION_LAB_ANONYMOUS_SECONDS_PER_HOUR", 1_200)
+
+# --- Logs ----------------------------------------------------------------------------------
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["console"], "level": env.text("ATTENTION_LAB_LOG_LEVEL", "INFO")},
+}
