@@ -167,7 +167,9 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Attention Lab",
-    "DESCRIPTION": "Run attention configurations on real kernels and read back outputs, errors, timings and memory.",
+    "DESCRIPTION": (
+        "Run attention configurations on real kernels and read back outputs, errors, timings and memory."
+    ),
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",
@@ -192,9 +194,15 @@ HEARTBEAT_SECONDS = env.integer("ATTENTION_LAB_HEARTBEAT_SECONDS", 2)
 HEARTBEAT_TIMEOUT = env.integer("ATTENTION_LAB_HEARTBEAT_TIMEOUT", 15)
 REAPER_SECONDS = env.integer("ATTENTION_LAB_REAPER_SECONDS", 5)
 MAX_ATTEMPTS = 2
+# A run that no worker took for this long is given up, and says so.
+QUEUE_MAX_AGE = env.integer("ATTENTION_LAB_QUEUE_MAX_AGE", 3_600)
 MAX_QUEUED = env.integer("ATTENTION_LAB_MAX_QUEUED", 2_000)
 RETENTION_DAYS_ANONYMOUS = env.integer("ATTENTION_LAB_RETENTION_DAYS_ANONYMOUS", 90)
 RETENTION_DAYS_TOKEN = env.integer("ATTENTION_LAB_RETENTION_DAYS_TOKEN", 730)
+
+# What one run may hold at once in its worker, and give back.
+MAX_RUN_BYTES = env.integer("ATTENTION_LAB_MAX_RUN_BYTES", 2 * 1024**3)
+MAX_RESULT_ELEMENTS = env.integer("ATTENTION_LAB_MAX_RESULT_ELEMENTS", 32 * 1024**2)
 
 # Quotas of a caller without a token, by address.
 ANONYMOUS_RUNS_PER_MINUTE = env.integer("ATTENTION_LAB_ANONYMOUS_RUNS_PER_MINUTE", 120)

@@ -1,0 +1,130 @@
+"""The arrays of a run, as files in Django's default storage.
+
+    runs/<id>/submitted.npz     what the caller sent (absent when everything is seeded)
+    runs/<id>/inputs-<n>.npz    what the engine saw on attempt n, after rounding
+    runs/<id>/result-<n>.npz    what it returned on attempt n
+
+One file per kind and attempt: a worker that was given up for dead cannot touch what its successor
+wrote, and the row's `attempt` says which file counts. `.npy` and `.safetensors` are made from them
+when asked for.
+"""
+
+import io
+import logging
+import zipfile
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from django.core.files.base import ContentFile
+from django.core.files.storage import default_storage
+from safetensors.numpy import save as save_safetensors
+
+from workers.models import Run
+
+log = logging.getLogger(__name__)
+
+Arrays = dict[str, np.ndarray]
+
+BINARY = "application/octet-stream"
+
+
+def _folder(run_id: str) -> str:
+    return f"runs/{run_id}"
+
+
+def _path(run: Run, kind: str) -> str:
+    suffix = "" if kind == "submitted" else f"-{run.attempt}"
+    return f"{_folder(run.id)}/{kind}{suffix}.npz"
+
+
+def _save(path: str, arrays: Mapping[str, np.ndarray]) -> None:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]
+    saved = default_storage.save(path, ContentFile(buffer.getvalue()))
+    if saved != path:  # the storage never overwrites: the name was taken by a repeated delivery
+        default_storage.delete(saved)
+        raise FileExistsError(path)
+
+
+def _load(path: str) -> Arrays:
+    if not default_storage.exists(path):
+        return {}
+    with default_storage.open(path) as file, np.load(file, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def save_submitted(run: Run, arrays: Mapping[str, np.ndarray]) -> None:
+    if arrays:
+        _save(_path(run, "submitted"), arrays)
+
+
+def save_outcome(run: Run, inputs: Mapping[str, np.ndarray], results: Mapping[str, np.ndarray]) -> None:
+    _save(_path(run, "inputs"), inputs)
+    _save(_path(run, "result"), results)
+
+
+def load_submitted(run: Run) -> Arrays:
+    return _load(_path(run, "submitted"))
+
+
+def load_inputs(run: Run) -> Arrays:
+    return _load(_path(run, "inputs"))
+
+
+def load_results(run: Run) -> Arrays:
+    return _load(_path(run, "result"))
+
+
+def names(run: Run) -> list[str]:
+    """The names under which `open_artifact` answers for this run."""
+    arrays = [*run.array_info, *run.input_info]
+    bundles = ["result.npz", "result.safetensors", "inputs.npz", "inputs.safetensors"]
+    return [*(f"{name}.npy" for name in arrays), *bundles] if run.array_info else []
+
+
+def open_artifact(run: Run, name: str) -> tuple[bytes, str]:
+    """The content and media type of one artifact; KeyError(name) when the run has no such file."""
+    if name not in names(run):
+        raise KeyError(name)
+    stem, _dot, extension = name.rpartition(".")
+    read: dict[str, Callable[[Run, str], bytes]] = {"npy": _npy, "npz": _npz, "safetensors": _safetensors}
+    try:
+        return read[extension](run, stem), BINARY
+    except FileNotFoundError:
+        log.exception("run %s: the file behind %s is gone", run.id, name)
+        raise KeyError(name) from None
+
+
+def _npy(run: Run, stem: str) -> bytes:
+    kind = "result" if stem in run.array_info else "inputs"
+    with default_storage.open(_path(run, kind)) as file, zipfile.ZipFile(file) as archive:
+        return archive.read(f"{stem}.npy")
+
+
+def _npz(run: Run, stem: str) -> bytes:
+    with default_storage.open(_path(run, stem)) as file:
+        return bytes(file.read())
+
+
+def _safetensors(run: Run, stem: str) -> bytes:
+    arrays = {name: np.ascontiguousarray(array) for name, array in _load(_path(run, stem)).items()}
+    return bytes(save_safetensors(arrays))
+
+
+def delete(run_id: str) -> None:
+    """Remove every file of a run; what is gone already is fine."""
+    folder = _folder(run_id)
+    try:
+        _folders, files = default_storage.listdir(folder)
+    except FileNotFoundError:
+        return
+    for file in files:
+        default_storage.delete(f"{folder}/{file}")
+    default_storage.delete(folder)
+
+
+def stored_run_ids() -> list[str]:
+    try:
+        return list(default_storage.listdir("runs")[0])
+    except FileNotFoundError:
+        return []

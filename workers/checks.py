@@ -1,0 +1,43 @@
+"""Start-up checks: the time limits nest, or nothing starts."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, register
+
+
+def limits() -> list[tuple[str, float]]:
+    """The time limits of the service in seconds, each of which must be below the next."""
+    budget = max(settings.RUN_BUDGET_ANONYMOUS, settings.RUN_BUDGET_TOKEN)
+    return [
+        ("run budget", budget),
+        ("soft limit", budget + settings.RUN_SOFT_LIMIT_MARGIN),
+        ("hard limit", budget + settings.RUN_HARD_LIMIT_MARGIN),
+        ("visibility timeout", settings.VISIBILITY_TIMEOUT),
+        ("run maximum age", settings.RUN_MAX_AGE),
+    ]
+
+
+def heartbeats() -> list[tuple[str, float]]:
+    """The intervals that decide when a silent worker is given up, each below the next."""
+    return [
+        ("heartbeat interval", settings.HEARTBEAT_SECONDS),
+        ("heartbeat timeout", settings.HEARTBEAT_TIMEOUT),
+        ("run maximum age", settings.RUN_MAX_AGE),
+    ]
+
+
+@register()
+def limits_nest(app_configs: Sequence[Any] | None, **kwargs: object) -> list[CheckMessage]:
+    return [
+        Error(
+            f"The {inner} ({inner_seconds} s) must be below the {outer} ({outer_seconds} s).",
+            hint="Change the ATTENTION_LAB_* variables that set them.",
+            id="workers.E001",
+        )
+        for chain in (limits(), heartbeats())
+        for (inner, inner_seconds), (outer, outer_seconds) in pairwise(chain)
+        if inner_seconds >= outer_seconds
+    ]

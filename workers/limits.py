@@ -1,0 +1,106 @@
+"""Admission: what a run would cost, held against what it may, before anything is queued."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from django.conf import settings
+from kernels.estimate import Estimate, estimate
+from kernels.spec import FieldProblem, RunSpec
+
+
+class Refused(Exception):
+    """A well-formed run that this service will not do; `problems` says why and what would fit."""
+
+    def __init__(self, problems: list[FieldProblem]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(problem.detail for problem in problems))
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One ceiling: `measure` reads a cost off an estimate, `unit` formats it for people."""
+
+    name: str
+    code: str
+    ceiling: float
+    measure: Callable[[Estimate], float]
+    unit: Callable[[float], str]
+
+
+def limits(budget_seconds: float) -> list[Limit]:
+    return [
+        Limit("worker time", "too-slow", budget_seconds, lambda e: e.predicted_seconds, _seconds),
+        Limit(
+            "worker memory", "too-much-memory", settings.MAX_RUN_BYTES, lambda e: e.predicted_bytes, _bytes
+        ),
+        Limit(
+            "numbers returned",
+            "too-much-output",
+            settings.MAX_RESULT_ELEMENTS,
+            lambda e: e.output_elements,
+            lambda n: f"{n:,.0f}",
+        ),
+    ]
+
+
+def admit(spec: RunSpec, budget_seconds: float) -> Estimate:
+    """The estimate of `spec`, or Refused with one problem per exceeded limit."""
+    cost = estimate(spec)
+    problems = [
+        FieldProblem("/inputs/q", limit.code, _refusal(spec, limit, cost))
+        for limit in limits(budget_seconds)
+        if limit.measure(cost) > limit.ceiling
+    ]
+    if problems:
+        raise Refused(problems)
+    return cost
+
+
+def queue_for(spec: RunSpec) -> str:
+    """The queue that carries `spec`; Refused when its device has no worker here."""
+    has_gpu = "gpu" in settings.QUEUES
+    if spec.device == "cuda" and not has_gpu:
+        detail = 'device "cuda" has no worker in this deployment; use "auto" or "cpu".'
+        raise Refused([FieldProblem("/device", "no-such-device", detail)])
+    return "gpu" if has_gpu and spec.device != "cpu" else "cpu"
+
+
+def _refusal(spec: RunSpec, limit: Limit, cost: Estimate) -> str:
+    needed, allowed = limit.unit(limit.measure(cost)), limit.unit(limit.ceiling)
+    largest = _largest_length(spec, limit)
+    remedy = (
+        f"With these settings lengths up to {largest:,} fit."
+        if largest
+        else "No length fits with these settings: lower the batch, the heads or timing.iters."
+    )
+    return f"{limit.name}: about {needed} needed, {allowed} allowed. {remedy}"
+
+
+def _largest_length(spec: RunSpec, limit: Limit) -> int:
+    """The largest max(q_len, kv_len) within `limit`, the ratio of the two kept; 0 if none."""
+    longest = max(spec.q_len, spec.kv_len)
+    low, high = 0, longest  # `low` fits, `high` does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        fits = limit.measure(estimate(_scaled(spec, middle / longest))) <= limit.ceiling
+        low, high = (middle, high) if fits else (low, middle)
+    return low
+
+
+def _scaled(spec: RunSpec, factor: float) -> RunSpec:
+    """`spec` with the lengths of q, k and v multiplied by `factor` (at least 1)."""
+    inputs = dict(spec.inputs)
+    for name in ("q", "k", "v"):
+        shape = inputs[name].shape
+        length = max(1, int(shape[-2] * factor))
+        inputs[name] = dataclasses.replace(inputs[name], shape=(*shape[:-2], length, shape[-1]))
+    return dataclasses.replace(spec, inputs=inputs)
+
+
+def _seconds(value: float) -> str:
+    return f"{value:,.1f} s"
+
+
+def _bytes(value: float) -> str:
+    return f"{value / 1024**2:,.0f} MiB"

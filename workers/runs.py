@@ -1,0 +1,275 @@
+"""The life of a run, as plain functions. Views and tasks are thin over these.
+
+    submit -> queued -> claim -> running -> finish | fail -> terminal
+                  \\-> cancel              \\-> reap (its worker went silent)
+
+Each change of status is one conditional UPDATE: of two that try, one wins, and the other sees that
+it changed nothing.
+"""
+
+import logging
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import numpy as np
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
+from kernels.spec import ParsedRun, RunSpec
+
+from workers import artifacts, broker, events, health, limits
+from workers.celery import RUN_TASK, app
+from workers.models import ACTIVE, Run, Status
+
+log = logging.getLogger(__name__)
+
+
+class QueueFull(Exception):
+    """Too many runs wait already. `retry_after` is in whole seconds."""
+
+    def __init__(self, retry_after: int) -> None:
+        self.retry_after = retry_after
+        super().__init__(f"The queue is full. Try again in {retry_after} s.")
+
+
+class AlreadyFinished(Exception):
+    """The run has ended, so it cannot be canceled."""
+
+
+# --- For callers -----------------------------------------------------------------------------
+
+
+def submit(parsed: ParsedRun, *, owner: str, caller: str, budget_seconds: int) -> Run:
+    """Record a run and queue it when the surrounding transaction commits.
+
+    `owner` is opaque ("" for anonymous), `caller` a digest of the address. Raises limits.Refused
+    or QueueFull, having written nothing.
+    """
+    limits.admit(parsed.spec, budget_seconds)
+    queue = limits.queue_for(parsed.spec)
+    _refuse_when_full(queue)
+    now = timezone.now()
+    days = settings.RETENTION_DAYS_TOKEN if owner else settings.RETENTION_DAYS_ANONYMOUS
+    run = Run(
+        owner=owner,
+        caller=caller,
+        engine=parsed.spec.engine,
+        queue=queue,
+        budget_seconds=budget_seconds,
+        created_at=now,
+        queued_at=now,
+        expires_at=now + timedelta(days=days),
+        spec=parsed.spec.to_dict(),
+    )
+    artifacts.save_submitted(run, parsed.arrays)
+    try:
+        with transaction.atomic():
+            run.save(force_insert=True)
+            transaction.on_commit(partial(_enqueue, run), robust=True)
+    except BaseException:
+        artifacts.delete(run.id)
+        raise
+    return run
+
+
+def get(run_id: str) -> Run:
+    """The run, or Run.DoesNotExist."""
+    return Run.objects.get(pk=run_id)
+
+
+def wait(run: Run, seconds: float, *, for_any_change: bool = False) -> Run:
+    """`run`, refreshed, as soon as it is terminal (or changed at all), at the latest after `seconds`."""
+    events.wait(run, seconds, for_any_change=for_any_change)
+    return run
+
+
+def ahead(run: Run) -> int:
+    """How many queued runs were submitted to the same queue before this one."""
+    if run.status != Status.QUEUED:
+        return 0
+    return Run.objects.filter(queue=run.queue, status=Status.QUEUED, created_at__lt=run.created_at).count()
+
+
+def cancel(run_id: str) -> Run:
+    """End a queued or running run; a worker that has it stops at its next heartbeat.
+
+    Canceling twice is the same as once. Raises Run.DoesNotExist, or AlreadyFinished.
+    """
+    changed = _end(Run.objects.filter(pk=run_id, status__in=ACTIVE), Status.CANCELED)
+    run = get(run_id)
+    if changed:
+        events.announce(run_id, Status.CANCELED)
+    elif run.status != Status.CANCELED:
+        raise AlreadyFinished(f"The run is {run.status}; only a queued or running run can be canceled.")
+    return run
+
+
+# --- For workers -----------------------------------------------------------------------------
+
+
+def claim(run_id: str) -> Run | None:
+    """Take a queued run; None when somebody else has it, or nobody wants it any more."""
+    now = timezone.now()
+    taken = Run.objects.filter(pk=run_id, status=Status.QUEUED).update(
+        status=Status.RUNNING, attempt=F("attempt") + 1, started_at=now, heartbeat_at=now
+    )
+    if not taken:
+        return None
+    events.announce(run_id, Status.RUNNING)
+    return get(run_id)
+
+
+def beat(run: Run) -> bool:
+    """Say that this attempt is alive; False when it is no longer wanted."""
+    return bool(_mine(run).update(heartbeat_at=timezone.now()))
+
+
+def load(run: Run) -> tuple[RunSpec, dict[str, np.ndarray]]:
+    """What a worker needs to carry out the run."""
+    return RunSpec.from_dict(run.spec), artifacts.load_submitted(run)
+
+
+def finish(
+    run: Run,
+    *,
+    inputs: Mapping[str, np.ndarray],
+    results: Mapping[str, np.ndarray],
+    input_info: dict[str, Any],
+    result: dict[str, Any],
+    environment: dict[str, Any],
+) -> bool:
+    """Store a result; False (and nothing visible) when this attempt no longer counts."""
+    artifacts.save_outcome(run, inputs, results)
+    array_info = {name: {"shape": list(a.shape), "dtype": a.dtype.name} for name, a in results.items()}
+    return _end_and_announce(
+        run,
+        Status.SUCCEEDED,
+        input_info=input_info,
+        array_info=array_info,
+        result=result,
+        environment=environment,
+    )
+
+
+def fail(run: Run, status: Status, error: dict[str, Any]) -> bool:
+    """End this attempt without a result. `error` is a problem object with `fault` user or platform."""
+    return _end_and_announce(run, status, error=error)
+
+
+def problem(title: str, detail: str, *, fault: str) -> dict[str, Any]:
+    """The `error` of a run: an RFC 9457 problem that also says whose fault it was."""
+    return {"type": "about:blank", "title": title, "detail": detail, "fault": fault}
+
+
+# --- For the maintenance worker --------------------------------------------------------------
+
+
+def reap() -> dict[str, int]:
+    """Settle every run that nobody works on any more; returns how many were settled, by what was done."""
+    now = timezone.now()
+    silent = now - timedelta(seconds=settings.HEARTBEAT_TIMEOUT)
+    too_old = now - timedelta(seconds=settings.RUN_MAX_AGE)
+    abandoned = now - timedelta(seconds=settings.QUEUE_MAX_AGE)
+    running = Run.objects.filter(status=Status.RUNNING)
+    queued = Run.objects.filter(status=Status.QUEUED)
+    return {
+        "worker lost": sum(map(worker_lost, running.filter(heartbeat_at__lt=silent))),
+        "timed out": sum(map(too_long, running.filter(started_at__lt=too_old))),
+        "never taken": sum(map(_never_taken, queued.filter(created_at__lt=abandoned))),
+        "queued again": sum(map(_requeue_lost, settings.QUEUES)),
+    }
+
+
+def worker_lost(run: Run, *, retry: bool = True) -> bool:
+    """The worker of this attempt is gone: queue the run again once, if anybody is there to take it."""
+    if retry and run.attempt < settings.MAX_ATTEMPTS and health.has_worker(run.queue):
+        now = timezone.now()
+        again = bool(
+            _mine(run).update(status=Status.QUEUED, queued_at=now, started_at=None, heartbeat_at=None)
+        )
+        if again:
+            log.warning("run %s: worker lost on attempt %d, queued again", run.id, run.attempt)
+            _enqueue(run)
+        return again
+    detail = "The worker process that ran this stopped without an answer. Submitting it again may succeed."
+    return fail(run, Status.FAILED, problem("Worker lost", detail, fault="platform"))
+
+
+def too_long(run: Run) -> bool:
+    """The run used up its time."""
+    detail = (
+        f"The run did not end within its budget of {run.budget_seconds} s of worker time. "
+        "Use shorter lengths, fewer heads or fewer timing iterations."
+    )
+    return fail(run, Status.TIMED_OUT, problem("Out of time", detail, fault="user"))
+
+
+def expire() -> int:
+    """Delete runs past their retention, and files that belong to no run; returns how many."""
+    gone = list(Run.objects.filter(expires_at__lt=timezone.now()).exclude(status__in=ACTIVE)[:1000])
+    Run.objects.filter(pk__in=[run.pk for run in gone]).delete()
+    stored = artifacts.stored_run_ids()
+    known = set(Run.objects.filter(pk__in=stored).values_list("pk", flat=True))
+    orphans = {run.pk for run in gone} | {run_id for run_id in stored if run_id not in known}
+    for run_id in orphans:
+        artifacts.delete(run_id)
+    return len(orphans)
+
+
+# --- Inside ----------------------------------------------------------------------------------
+
+
+def _mine(run: Run) -> Any:
+    """The row, as long as this attempt is the one that counts."""
+    return Run.objects.filter(pk=run.pk, status=Status.RUNNING, attempt=run.attempt)
+
+
+def _end(rows: Any, status: Status, **fields: Any) -> bool:
+    return bool(rows.update(status=status, finished_at=timezone.now(), **fields))
+
+
+def _end_and_announce(run: Run, status: Status, **fields: Any) -> bool:
+    ended = _end(_mine(run), status, **fields)
+    if ended:
+        events.announce(run.id, status)
+    return ended
+
+
+def _enqueue(run: Run) -> None:
+    """Send the id to the broker. If that fails the row is still queued, and the reaper sends it again."""
+    soft = run.budget_seconds + settings.RUN_SOFT_LIMIT_MARGIN
+    hard = run.budget_seconds + settings.RUN_HARD_LIMIT_MARGIN
+    app.send_task(RUN_TASK, (run.id,), queue=run.queue, soft_time_limit=soft, time_limit=hard)
+
+
+def _refuse_when_full(queue: str) -> None:
+    waiting = Run.objects.filter(queue=queue, status=Status.QUEUED).count()
+    if waiting >= settings.MAX_QUEUED:
+        raise QueueFull(retry_after=30)
+
+
+def _never_taken(run: Run) -> bool:
+    detail = "No worker took this run in time. Submitting it again later may succeed."
+    rows = Run.objects.filter(pk=run.pk, status=Status.QUEUED)
+    ended = _end(rows, Status.FAILED, error=problem("Never started", detail, fault="platform"))
+    if ended:
+        events.announce(run.id, Status.FAILED)
+    return ended
+
+
+def _requeue_lost(queue: str) -> int:
+    """Send again the queued runs whose message is gone: rows wait although the broker's queue is empty."""
+    if broker.waiting(queue):
+        return 0
+    now = timezone.now()
+    lost = Run.objects.filter(
+        queue=queue, status=Status.QUEUED, queued_at__lt=now - timedelta(seconds=settings.HEARTBEAT_TIMEOUT)
+    ).order_by("created_at")
+    again = list(lost[:1000])
+    Run.objects.filter(pk__in=[run.pk for run in again]).update(queued_at=now)
+    for run in again:
+        _enqueue(run)
+    return len(again)

@@ -1,0 +1,166 @@
+"""What the Celery processes do: carry out a run, and keep the table clean."""
+
+import logging
+import os
+import secrets
+import signal
+import threading
+import time
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from billiard.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
+from celery import current_app, shared_task
+from celery.signals import task_failure, worker_process_init
+from django.conf import settings
+from django.db import connection
+
+from workers import runs
+from workers.celery import RUN_TASK
+from workers.models import Run, Status
+
+log = logging.getLogger(__name__)
+
+
+class Abandoned(BaseException):
+    """Raised in the middle of a computation whose run was canceled or given to another worker.
+
+    A BaseException, so that no `except Exception` on the way mistakes it for a failure.
+    """
+
+
+class Heart:
+    """Beats for a run from a thread while the computation has the main one.
+
+    When a beat finds that the attempt no longer counts, the main thread is interrupted with
+    Abandoned through a signal (the only way into a long computation).
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.stopped = threading.Event()
+        self.thread = threading.Thread(target=self._beat, name=f"heart-{run.id}", daemon=True)
+
+    def __enter__(self) -> Self:
+        self.previous = signal.signal(signal.SIGUSR2, self._interrupt)
+        self.thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stopped.set()
+        self.thread.join()
+        signal.signal(signal.SIGUSR2, self.previous)
+
+    def _beat(self) -> None:
+        while not self.stopped.wait(settings.HEARTBEAT_SECONDS):
+            try:
+                wanted = runs.beat(self.run)
+            except Exception:
+                log.exception("run %s: a heartbeat could not be written", self.run.id)
+                continue
+            if not wanted:
+                os.kill(os.getpid(), signal.SIGUSR2)
+                break
+        connection.close()  # this thread's own
+
+    def _interrupt(self, signum: int, frame: FrameType | None) -> None:
+        if not self.stopped.is_set():
+            raise Abandoned
+
+
+@shared_task(name=RUN_TASK)
+def carry_out(run_id: str) -> None:
+    """Claim a run, compute it, and write down how it ended."""
+    run = runs.claim(run_id)
+    if run is None:
+        log.info("run %s: not claimed (taken, canceled or gone)", run_id)
+        return
+    started = time.monotonic()
+    try:
+        _compute(run)
+    except Abandoned:
+        log.info("run %s: abandoned on attempt %d", run.id, run.attempt)
+    except SoftTimeLimitExceeded:
+        runs.too_long(run)
+    except Exception:
+        incident = secrets.token_hex(4)
+        log.exception("run %s: failed, incident %s", run.id, incident)
+        detail = f"Something went wrong on our side. Quote incident {incident} when you report it."
+        runs.fail(run, Status.FAILED, runs.problem("Internal error", detail, fault="platform"))
+    log.info("run %s: %s in %.3f s", run.id, run.engine, time.monotonic() - started)
+
+
+def _compute(run: Run) -> None:
+    # Imported here: the worker's parent process, like the web, never loads torch.
+    from kernels.execute import DeadlineExceeded, execute
+
+    spec, arrays = runs.load(run)
+    try:
+        with Heart(run):
+            outcome = execute(spec, arrays, deadline=time.monotonic() + run.budget_seconds)
+    except DeadlineExceeded:
+        runs.too_long(run)
+        return
+    except MemoryError:
+        detail = "The worker ran out of memory. Use shorter lengths, fewer heads or a smaller batch."
+        runs.fail(run, Status.FAILED, runs.problem("Out of memory", detail, fault="user"))
+        return
+    runs.finish(
+        run,
+        inputs=outcome.inputs,
+        results=outcome.arrays,
+        input_info=outcome.input_info,
+        result={
+            "numerics": outcome.numerics,
+            "timing": outcome.timing,
+            "memory": outcome.memory,
+            "traffic": outcome.traffic,
+            "cost": outcome.cost,
+            "notes": outcome.notes,
+        },
+        environment=outcome.environment,
+    )
+
+
+@task_failure.connect
+def settle_lost_run(
+    sender: Any = None, exception: object = None, args: tuple[Any, ...] = (), **kwargs: object
+) -> None:
+    """The child that had the run was killed (in the parent process: the child can say nothing).
+
+    Not tried again: a child that died, rather than a whole worker, most likely died of its input.
+    """
+    if sender is None or sender.name != RUN_TASK:
+        return
+    run = Run.objects.filter(pk=args[0], status=Status.RUNNING).first()
+    if run is None:
+        return
+    if isinstance(exception, TimeLimitExceeded):
+        runs.too_long(run)
+    elif isinstance(exception, WorkerLostError):
+        runs.worker_lost(run, retry=False)
+
+
+@worker_process_init.connect
+def warm_up(**kwargs: object) -> None:
+    """Load torch and the kernels in each child before its first run, on the queues that compute."""
+    if {"cpu", "gpu"} & set(current_app.amqp.queues.consume_from):
+        from kernels.execute import warm
+
+        warm()
+
+
+@shared_task(name="workers.reap")
+def reap() -> None:
+    settled = {what: count for what, count in runs.reap().items() if count}
+    if settled:
+        log.warning("reaper: %s", settled)
+
+
+@shared_task(name="workers.expire")
+def expire() -> None:
+    count = runs.expire()
+    if count:
+        log.info("expired %d runs", count)
