@@ -27,4 +27,4 @@ def celery_url(url: str) -> str:
 
 def waiting(queue: str) -> int:
     """How many messages of `queue` no worker has taken yet."""
-    return int(connection().llen(f"{PREFIX}{queue}"))  # type: ignore[arg-type]
+    return int(connection().llen(f"{PREFIX}{queue}"))

@@ -8,6 +8,7 @@ row is read now and then instead.
 
 import logging
 import time
+from typing import Any
 
 import redis
 
@@ -42,29 +43,22 @@ def wait(run: Run, seconds: float, *, for_any_change: bool = False) -> None:
     """
     deadline = time.monotonic() + seconds
     known, last_id = run.status, "0"
-
-    def settled() -> bool:
-        return run.is_terminal or (for_any_change and run.status != known)
-
-    while not settled() and (left := deadline - time.monotonic()) > 0:
-        try:
-            last_id = _read(run.id, known, last_id, min(left, BLOCK_SECONDS), for_any_change)
-        except redis.RedisError as error:
-            log.warning("run %s: waiting without Redis: %s", run.id, error)
-            time.sleep(min(left, 0.5))
-        run.refresh_from_db()
+    while not run.is_terminal and not (for_any_change and run.status != known):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return
+        entries = _entries_after(run.id, last_id, min(left, BLOCK_SECONDS))
+        last_id = entries[-1][0] if entries else last_id
+        if not entries or for_any_change or any(fields["status"] not in ACTIVE for _, fields in entries):
+            run.refresh_from_db()
 
 
-def _read(run_id: str, known: str, last_id: str, seconds: float, for_any_change: bool) -> str:
-    """Read the stream until it tells of a change worth reading the row for, or time is up."""
-    deadline = time.monotonic() + seconds
-    while (left := deadline - time.monotonic()) > 0:
-        block = max(1, int(left * 1000))
-        streams = connection().xread({_key(run_id): last_id}, block=block)
-        for _stream, entries in streams or []:
-            for entry_id, fields in entries:
-                last_id = entry_id
-                status = fields["status"]
-                if status not in ACTIVE or (for_any_change and status != known):
-                    return last_id
-    return last_id
+def _entries_after(run_id: str, last_id: str, seconds: float) -> list[tuple[str, dict[str, str]]]:
+    """The entries of the run's stream after `last_id`, waiting up to `seconds` for the first."""
+    try:
+        streams: Any = connection().xread({_key(run_id): last_id}, block=max(1, int(seconds * 1000)))
+    except redis.RedisError as error:
+        log.warning("run %s: waiting without Redis: %s", run_id, error)
+        time.sleep(min(seconds, 0.5))
+        return []
+    return streams[0][1] if streams else []

@@ -68,7 +68,7 @@ def charge(caller: str, seconds: float) -> None:
     amounts = {"runs": 1.0, "seconds": round(seconds, 3)}
     arguments = [x for q in limits for x in (amounts[q.name], q.limit, q.window_seconds)]
     try:
-        refused, milliseconds = connection().eval(CHARGE, len(keys), *keys, *arguments)  # type: ignore[misc]
+        refused, milliseconds = connection().eval(CHARGE, len(keys), *keys, *arguments)
     except redis.RedisError as error:
         log.warning("quota of %s not counted: %s", caller, error)
         return

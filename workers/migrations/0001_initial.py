@@ -5,41 +5,91 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
-            name='Run',
+            name="Run",
             fields=[
-                ('id', models.CharField(default=workers.models.new_id, editable=False, max_length=32, primary_key=True, serialize=False)),
-                ('owner', models.CharField(blank=True, max_length=64)),
-                ('caller', models.CharField(blank=True, max_length=64)),
-                ('engine', models.CharField(max_length=32)),
-                ('queue', models.CharField(max_length=32)),
-                ('status', models.CharField(choices=[('queued', 'Queued'), ('running', 'Running'), ('succeeded', 'Succeeded'), ('failed', 'Failed'), ('timed_out', 'Timed Out'), ('canceled', 'Canceled')], default='queued', max_length=16)),
-                ('attempt', models.PositiveSmallIntegerField(default=0)),
-                ('budget_seconds', models.PositiveIntegerField()),
-                ('created_at', models.DateTimeField()),
-                ('queued_at', models.DateTimeField()),
-                ('started_at', models.DateTimeField(null=True)),
-                ('heartbeat_at', models.DateTimeField(null=True)),
-                ('finished_at', models.DateTimeField(null=True)),
-                ('expires_at', models.DateTimeField()),
-                ('spec', models.JSONField()),
-                ('input_info', models.JSONField(default=dict)),
-                ('array_info', models.JSONField(default=dict)),
-                ('result', models.JSONField(null=True)),
-                ('environment', models.JSONField(null=True)),
-                ('error', models.JSONField(null=True)),
+                (
+                    "id",
+                    models.CharField(
+                        default=workers.models.new_id,
+                        editable=False,
+                        max_length=32,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                ("owner", models.CharField(blank=True, max_length=64)),
+                ("caller", models.CharField(blank=True, max_length=64)),
+                ("engine", models.CharField(max_length=32)),
+                ("queue", models.CharField(max_length=32)),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("queued", "Queued"),
+                            ("running", "Running"),
+                            ("succeeded", "Succeeded"),
+                            ("failed", "Failed"),
+                            ("timed_out", "Timed Out"),
+                            ("canceled", "Canceled"),
+                        ],
+                        default="queued",
+                        max_length=16,
+                    ),
+                ),
+                ("attempt", models.PositiveSmallIntegerField(default=0)),
+                ("budget_seconds", models.PositiveIntegerField()),
+                ("created_at", models.DateTimeField()),
+                ("queued_at", models.DateTimeField()),
+                ("started_at", models.DateTimeField(null=True)),
+                ("heartbeat_at", models.DateTimeField(null=True)),
+                ("finished_at", models.DateTimeField(null=True)),
+                ("expires_at", models.DateTimeField()),
+                ("spec", models.JSONField()),
+                ("input_info", models.JSONField(default=dict)),
+                ("array_info", models.JSONField(default=dict)),
+                ("result", models.JSONField(null=True)),
+                ("environment", models.JSONField(null=True)),
+                ("error", models.JSONField(null=True)),
             ],
             options={
-                'ordering': ('-created_at', 'id'),
-                'indexes': [models.Index(fields=['owner', '-created_at', 'id'], name='run_mine'), models.Index(condition=models.Q(('status__in', ('queued', 'running'))), fields=['queue', 'status', 'created_at'], name='run_active'), models.Index(fields=['expires_at'], name='run_expiry')],
-                'constraints': [models.CheckConstraint(condition=models.Q(('status__in', ['queued', 'running', 'succeeded', 'failed', 'timed_out', 'canceled'])), name='run_status_known'), models.CheckConstraint(condition=models.Q(models.Q(('finished_at__isnull', True), ('status__in', ('queued', 'running'))), models.Q(models.Q(('status__in', ('queued', 'running')), _negated=True), ('finished_at__isnull', False)), _connector='OR'), name='run_finished_iff_terminal')],
+                "ordering": ("-created_at", "id"),
+                "indexes": [
+                    models.Index(fields=["owner", "-created_at", "id"], name="run_mine"),
+                    models.Index(
+                        condition=models.Q(("status__in", ("queued", "running"))),
+                        fields=["queue", "status", "created_at"],
+                        name="run_active",
+                    ),
+                    models.Index(fields=["expires_at"], name="run_expiry"),
+                ],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            (
+                                "status__in",
+                                ["queued", "running", "succeeded", "failed", "timed_out", "canceled"],
+                            )
+                        ),
+                        name="run_status_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("finished_at__isnull", True), ("status__in", ("queued", "running"))),
+                            models.Q(
+                                models.Q(("status__in", ("queued", "running")), _negated=True),
+                                ("finished_at__isnull", False),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="run_finished_iff_terminal",
+                    ),
+                ],
             },
         ),
     ]
