@@ -1,0 +1,1 @@
+"""Figures: pure functions from a query string to HTML or SVG."""
