@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from django.conf import settings
+
 from kernels.estimate import Estimate, estimate
 from kernels.spec import FieldProblem, RunSpec
 
@@ -80,7 +81,7 @@ def _refusal(spec: RunSpec, limit: Limit, cost: Estimate) -> str:
 def _largest_length(spec: RunSpec, limit: Limit) -> int:
     """The largest max(q_len, kv_len) within `limit`, the ratio of the two kept; 0 if none."""
     longest = max(spec.q_len, spec.kv_len)
-    low, high = 0, longest  # `low` fits, `high` does not
+    low, high = 0, longest  # `low` fits (0 stands for none), `high` does not
     while high - low > 1:
         middle = (low + high) // 2
         fits = limit.measure(estimate(_scaled(spec, middle / longest))) <= limit.ceiling

@@ -18,8 +18,8 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
-from kernels.spec import ParsedRun, RunSpec
 
+from kernels.spec import ParsedRun, RunSpec
 from workers import artifacts, broker, events, health, limits
 from workers.celery import RUN_TASK, app
 from workers.models import ACTIVE, Run, Status
