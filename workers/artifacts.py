@@ -13,6 +13,7 @@ import io
 import logging
 import zipfile
 from collections.abc import Callable, Mapping
+from datetime import datetime
 
 import numpy as np
 from django.core.files.base import ContentFile
@@ -128,3 +129,10 @@ def stored_run_ids() -> list[str]:
         return list(default_storage.listdir("runs")[0])
     except FileNotFoundError:
         return []
+
+
+def last_written(run_id: str) -> datetime | None:
+    """When a file of the run was last written; None when there is none."""
+    folder = _folder(run_id)
+    files = default_storage.listdir(folder)[1]
+    return max((default_storage.get_modified_time(f"{folder}/{file}") for file in files), default=None)

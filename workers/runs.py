@@ -8,7 +8,7 @@ it changed nothing.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -25,6 +25,8 @@ from workers.celery import RUN_TASK, app
 from workers.models import ACTIVE, Run, Status
 
 log = logging.getLogger(__name__)
+
+EXPIRE_AT_ONCE = 10_000
 
 
 class QueueFull(Exception):
@@ -209,17 +211,35 @@ def too_long(run: Run) -> bool:
 
 def expire() -> int:
     """Delete runs past their retention, and files that belong to no run; returns how many."""
-    gone = list(Run.objects.filter(expires_at__lt=timezone.now()).exclude(status__in=ACTIVE)[:1000])
-    Run.objects.filter(pk__in=[run.pk for run in gone]).delete()
-    stored = artifacts.stored_run_ids()
-    known = set(Run.objects.filter(pk__in=stored).values_list("pk", flat=True))
-    orphans = {run.pk for run in gone} | {run_id for run_id in stored if run_id not in known}
-    for run_id in orphans:
+    expired = Run.objects.filter(expires_at__lt=timezone.now()).exclude(status__in=ACTIVE)
+    gone = list(expired.values_list("pk", flat=True)[:EXPIRE_AT_ONCE])
+    for run_ids in batched(gone, 500):
+        Run.objects.filter(pk__in=run_ids).delete()
+    strays = _stray_files()
+    for run_id in {*gone, *strays}:
         artifacts.delete(run_id)
-    return len(orphans)
+    return len({*gone, *strays})
+
+
+def _stray_files() -> list[str]:
+    """Ids with files but no row: a submission was rolled back, or a deletion was cut short.
+
+    Files are written before their row is committed, so only old ones count.
+    """
+    strays: list[str] = []
+    for run_ids in batched(artifacts.stored_run_ids(), 500):
+        known = set(Run.objects.filter(pk__in=run_ids).values_list("pk", flat=True))
+        strays += [run_id for run_id in run_ids if run_id not in known]
+    settled = timezone.now() - timedelta(hours=1)
+    return [run_id for run_id in strays if (artifacts.last_written(run_id) or settled) <= settled]
 
 
 # --- Inside ----------------------------------------------------------------------------------
+
+
+def batched(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    """`ids` in pieces that fit one query (itertools has this from Python 3.12)."""
+    return (ids[start : start + size] for start in range(0, len(ids), size))
 
 
 def _mine(run: Run) -> Any:

@@ -1,0 +1,98 @@
+"""Admission: what is too much is refused with the limit and what would fit."""
+
+import re
+
+import pytest
+from django.core.checks import run_checks
+
+from kernels.estimate import estimate
+from kernels.spec import parse_run
+from workers import limits
+
+
+def spec_of(q_len, kv_len=None, *, heads=1, returns=("out",), engine="reference", **more):
+    kv_len = kv_len or q_len
+    body = {
+        "engine": engine,
+        "inputs": {
+            "q": {"seed": 1, "shape": [1, heads, q_len, 64], "distribution": "normal"},
+            "k": {"seed": 1, "shape": [1, heads, kv_len, 64], "distribution": "normal"},
+            "v": {"seed": 1, "shape": [1, heads, kv_len, 64], "distribution": "normal"},
+        },
+        "return": list(returns),
+        **more,
+    }
+    return parse_run(body).spec
+
+
+def largest_named(problem):
+    return int(re.search(r"lengths up to ([\d,]+) fit", problem.detail)[1].replace(",", ""))
+
+
+def test_a_small_run_is_admitted_with_its_estimate():
+    spec = spec_of(16)
+    assert limits.admit(spec, 30) == estimate(spec)
+
+
+@pytest.mark.parametrize("engine", ["reference", "eager", "flash"])
+def test_the_largest_length_named_fits_and_the_next_does_not(engine):
+    with pytest.raises(limits.Refused) as refused:
+        limits.admit(spec_of(100_000, engine=engine), 30)
+    largest = min(largest_named(problem) for problem in refused.value.problems)
+    limits.admit(spec_of(largest, engine=engine), 30)
+    with pytest.raises(limits.Refused):
+        limits.admit(spec_of(largest + 1, engine=engine), 30)
+
+
+def test_lengths_keep_their_ratio_in_the_remedy():
+    with pytest.raises(limits.Refused) as refused:
+        limits.admit(spec_of(8, 4_000_000), 30)
+    largest = min(largest_named(problem) for problem in refused.value.problems)
+    limits.admit(spec_of(1, largest), 30)
+
+
+def test_too_many_numbers_returned_names_both_counts(settings):
+    settings.MAX_RESULT_ELEMENTS = 1_000
+    with pytest.raises(limits.Refused) as refused:
+        limits.admit(spec_of(64, returns=("weights",)), 30)
+    (problem,) = refused.value.problems
+    assert problem.code == "too-much-output"
+    assert "4,096" in problem.detail
+    assert "1,000" in problem.detail
+    assert largest_named(problem) == 31
+
+
+def test_when_no_length_fits_the_remedy_is_another(settings):
+    settings.MAX_RESULT_ELEMENTS = 3
+    with pytest.raises(limits.Refused) as refused:
+        limits.admit(spec_of(1, heads=4), 30)
+    assert "No length fits" in refused.value.problems[0].detail
+
+
+def test_cuda_without_a_gpu_worker_is_refused(settings):
+    settings.QUEUES = ["cpu"]
+    with pytest.raises(limits.Refused) as refused:
+        limits.queue_for(spec_of(4, device="cuda"))
+    assert refused.value.problems[0].pointer == "/device"
+
+
+@pytest.mark.parametrize(("device", "queue"), [("auto", "gpu"), ("cuda", "gpu"), ("cpu", "cpu")])
+def test_a_gpu_worker_takes_what_does_not_ask_for_the_cpu(settings, device, queue):
+    settings.QUEUES = ["cpu", "gpu"]
+    assert limits.queue_for(spec_of(4, device=device, engine="flash")) == queue
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("RUN_BUDGET_TOKEN", 291),
+        ("VISIBILITY_TIMEOUT", 130),
+        ("RUN_MAX_AGE", 300),
+        ("HEARTBEAT_TIMEOUT", 2),
+        ("HEARTBEAT_SECONDS", 15),
+    ],
+)
+def test_time_limits_that_do_not_nest_stop_the_start(settings, name, value):
+    assert not [error for error in run_checks() if error.id == "workers.E001"]
+    setattr(settings, name, value)
+    assert [error for error in run_checks() if error.id == "workers.E001"]
