@@ -1,0 +1,147 @@
+"""What a run will cost, before it runs: arithmetic on the spec, in microseconds, without torch.
+
+``flops`` counts the two matrix products over the pairs that the mask lets through, 2·pairs·(d + d_v); with
+nothing masked and d_v = d that is the familiar 4·B·H·Lq·Lk·d. ``bytes_min`` reads each input and writes each
+result once. ``predicted_seconds`` and ``predicted_bytes`` decide admission, so they lean upwards:
+coefficients were fitted on one core of a two-core x86-64 server and then raised (see ``Cost``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kernels.flash.tiles import choose_tiles, padded_dim
+from kernels.positions import visible_pairs
+from kernels.registry import ENGINES, MATRICES
+from kernels.spec.model import RunSpec
+
+ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8, "bool": 1}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of one call: per head, per tile, per score (pair of query and key), per multiply-add."""
+
+    per_head: float
+    per_tile: float
+    per_score: float
+    per_multiply: float
+    bytes_per_score: float  # working memory, for each score that is held at once
+
+
+# Measured, then raised by about a half.
+COSTS = {
+    "reference": Cost(1.5e-4, 0.0, 3.0e-8, 2.0e-10, 48.0),
+    "eager": Cost(2e-4, 0.0, 1.2e-8, 1.2e-10, 20.0),
+    "sdpa": Cost(1e-4, 0.0, 3.0e-9, 8.0e-11, 5.0),
+    "flash": Cost(1e-3, 4e-3, 3.0e-8, 1.5e-10, 40.0),
+}
+HALF_PRECISION_FACTOR = {"reference": 1.0, "eager": 1.5, "sdpa": 3.0, "flash": 4.0}
+FIXED_SECONDS = 0.02
+FIXED_BYTES = 4 * 2**20
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes are bytes, seconds are of one CPU worker; ``flops`` are of one call of the engine."""
+
+    flops: int
+    bytes_min: int
+    arithmetic_intensity: float
+    input_elements: int
+    output_elements: int
+    output_bytes: int
+    predicted_bytes: int
+    predicted_seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+def estimate(spec: RunSpec) -> Estimate:
+    """Bound the cost of a valid spec on a CPU worker: engine × (warmup + iters), plus the float64
+    reference."""
+    item = ITEM_BYTES[spec.dtype]
+    flops = 2 * visible_pairs(spec) * (spec.head_dim + spec.v_head_dim)
+    input_elements = sum(given.elements for given in spec.inputs.values())
+    input_bytes = sum(
+        given.elements * (item if name in ("q", "k", "v") else 4) for name, given in spec.inputs.items()
+    )
+    outputs = {name: output_elements(spec, name) for name in spec.returns}
+    output_bytes = sum(count * _item_bytes(spec, name) for name, count in outputs.items())
+    bytes_min = input_bytes + output_bytes
+    calls = spec.timing.warmup + spec.timing.iters
+    seconds = calls * _seconds(spec, spec.engine) + _seconds(spec, "reference") + FIXED_SECONDS
+    return Estimate(
+        flops=flops,
+        bytes_min=bytes_min,
+        arithmetic_intensity=round(flops / bytes_min, 3) if bytes_min else 0.0,
+        input_elements=input_elements,
+        output_elements=sum(outputs.values()),
+        output_bytes=output_bytes,
+        predicted_bytes=_bytes(spec, input_elements, output_bytes),
+        predicted_seconds=float(f"{seconds:.3g}"),
+    )
+
+
+def output_elements(spec: RunSpec, name: str) -> int:
+    """How many numbers a result has."""
+    rows = spec.batch * spec.num_heads * spec.q_len
+    if name in MATRICES:
+        return rows * spec.kv_len
+    return {"out": rows * spec.v_head_dim, "lse": rows}.get(name, 0)
+
+
+def _item_bytes(spec: RunSpec, name: str) -> int:
+    if spec.engine == "reference":
+        return 8
+    return max(4, ITEM_BYTES[spec.dtype]) if name != "out" else ITEM_BYTES[spec.dtype]
+
+
+def _seconds(spec: RunSpec, engine: str) -> float:
+    """One call on one core."""
+    cost, heads = COSTS[engine], spec.batch * spec.num_heads
+    tiles, scores = 0, heads * spec.q_len * spec.kv_len
+    width = spec.head_dim + spec.v_head_dim
+    if ENGINES[engine].is_triton:
+        tiles, scores = _tiled(spec)
+        width = padded_dim(spec.head_dim) + padded_dim(spec.v_head_dim)
+        if any(name in spec.returns for name in MATRICES):
+            tiles, scores = 2 * tiles, 2 * scores
+    seconds = cost.per_tile * tiles + scores * (cost.per_score + cost.per_multiply * width)
+    if ITEM_BYTES[spec.dtype] == 2 and not (engine == "flash" and spec.dtype == "bfloat16"):
+        seconds *= HALF_PRECISION_FACTOR[engine]
+    return seconds + cost.per_head * heads
+
+
+def _tiled(spec: RunSpec) -> tuple[int, int]:
+    """Tiles that the flash kernel visits, and the scores in them (padding included)."""
+    block_m, block_n = choose_tiles(spec, interpreted=True)
+    rows, columns = math.ceil(spec.q_len / block_m), math.ceil(spec.kv_len / block_n)
+    tiles = spec.batch * spec.num_heads * rows * columns
+    total = spec.batch * spec.num_heads * spec.q_len * spec.kv_len
+    if spec.attention.is_causal and total:
+        # Tiles beyond the causal bound are skipped; those it crosses are whole.
+        share = visible_pairs(spec) / total + (block_m / max(spec.q_len, 1) + block_n / spec.kv_len) / 2
+        tiles = math.ceil(tiles * min(1.0, share))
+    return tiles, tiles * block_m * block_n
+
+
+def _bytes(spec: RunSpec, input_elements: int, output_bytes: int) -> int:
+    """Peak memory above an idle worker: copies of the inputs, results twice, and what scores are held at
+    once."""
+    per_head = spec.q_len * spec.kv_len
+    held = per_head * spec.batch * spec.num_heads
+    if spec.engine == "reference":
+        held = per_head
+    elif ENGINES[spec.engine].is_triton:
+        block_m, block_n = choose_tiles(spec, interpreted=True)
+        held = block_m * block_n
+    elif spec.engine == "sdpa":
+        held = per_head * (1 if spec.attention.alibi_slopes is None else spec.num_heads)
+    engine = held * COSTS[spec.engine].bytes_per_score
+    reference = per_head * COSTS["reference"].bytes_per_score
+    return int(FIXED_BYTES + 24 * input_elements + 2 * output_bytes + max(engine, reference))

@@ -1,0 +1,1 @@
+"""Our FlashAttention forward in Triton: ``kernel`` (read it), ``scores``, ``tiles`` and ``launch``."""

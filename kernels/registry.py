@@ -1,0 +1,249 @@
+"""The engines and what each can do. Asking an engine for more is an error that names the engines which can.
+
+Data only: importing this module imports no engine (and so neither torch nor triton).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernels.spec.attention import MAX_BLOCK, MAX_BLOCK_ELEMENTS, MIN_BLOCK
+from kernels.spec.model import Options, RunSpec
+from kernels.spec.problems import FieldProblem, join, one_of
+
+MATRICES = ("scores", "softcapped_scores", "masked_scores", "weights")
+EVERY_RESULT = frozenset({"out", "lse", *MATRICES})
+
+# What a spec may ask for beyond softmax(scale·QKᵀ)V, in the words of an error message.
+FEATURES: dict[str, str] = {
+    "scale": "a scale of one's own, zero and negative included",
+    "causal": "causal masking, both alignments",
+    "position_offset": "positions given as the integer of the first",
+    "positions": "positions given as lists",
+    "window": "sliding windows",
+    "softcap": "logit softcapping",
+    "attn_mask": "boolean and additive masks",
+    "alibi": "ALiBi slopes",
+    "rope": "rotary position embedding",
+    "sinks": "attention sinks",
+    "pattern": "compact mask patterns",
+    "gqa": "grouped key/value heads",
+    "v_head_dim": "values of another width than keys",
+    "packed": "packed [batch, len, heads·dim] inputs",
+    "ragged": "ragged batches (q_lens, kv_lens)",
+    "past": "past keys and values",
+    "paged": "paged key/value caches",
+    "kv_dtype": "quantised key/value caches",
+    "gradients": "gradients",
+    "mla": "multi-head latent attention",
+}
+# Engines that the contract names and that are still to come.
+PLANNED = frozenset({"decode", "paged", "mla", "linear", "performer", "scan"})
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One named way to compute a spec."""
+
+    name: str
+    title: str
+    summary: str
+    module: str
+    features: frozenset[str]
+    returns: frozenset[str]
+    dtypes: tuple[str, ...]
+    devices: tuple[str, ...]
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)  # name -> JSON Schema
+    max_head_dim: int | None = None
+    is_triton: bool = False
+    notes: tuple[str, ...] = ()
+
+    def describe(self) -> dict[str, Any]:
+        """JSON-ready, as ``GET /engines`` shows it."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "summary": self.summary,
+            "features": {name: text for name, text in FEATURES.items() if name in self.features},
+            "returns": sorted(self.returns, key=["out", "lse", *MATRICES].index),
+            "dtypes": list(self.dtypes),
+            "devices": list(self.devices),
+            "inputs": ["q", "k", "v", *(["attn_mask"] if "attn_mask" in self.features else [])],
+            "options": {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {name: dict(schema) for name, schema in self.options.items()},
+            },
+            "max_head_dim": self.max_head_dim,
+            "notes": list(self.notes),
+        }
+
+
+_WHOLE_MATRIX = frozenset(
+    {
+        "scale", "causal", "position_offset", "positions", "window", "softcap", "attn_mask", "alibi", "sinks",
+        "gqa", "v_head_dim", "packed",
+    }
+)  # fmt: skip
+_FLOATS = ("float32", "float16", "bfloat16", "float64")
+
+
+def _block_option(text: str) -> dict[str, Any]:
+    powers = [size for size in (16, 32, 64, 128, 256, 512, 1024) if MIN_BLOCK <= size <= MAX_BLOCK]
+    return {"description": text, "enum": [None, *powers], "default": None}
+
+
+ENGINES: dict[str, Engine] = {
+    engine.name: engine
+    for engine in (
+        Engine(
+            name="reference",
+            title="Reference (float64)",
+            summary="The equations in numpy, double precision, every intermediate. The yardstick.",
+            module="kernels.engines.reference",
+            features=_WHOLE_MATRIX,
+            returns=EVERY_RESULT,
+            dtypes=_FLOATS,
+            devices=("cpu",),
+            notes=(
+                "The inputs are rounded to dtype; everything after that is float64, and so are the results.",
+            ),
+        ),
+        Engine(
+            name="eager",
+            title="Eager (torch)",
+            summary="The same equations, one torch operation after another, whole score matrices in memory.",
+            module="kernels.engines.eager",
+            features=_WHOLE_MATRIX,
+            returns=EVERY_RESULT,
+            dtypes=_FLOATS,
+            devices=("cpu", "cuda"),
+            notes=("float16 and bfloat16 inputs are computed in float32; out is rounded back to dtype.",),
+        ),
+        Engine(
+            name="sdpa",
+            title="SDPA (torch)",
+            summary="torch.nn.functional.scaled_dot_product_attention, which picks a fused kernel by itself.",
+            module="kernels.engines.sdpa",
+            features=_WHOLE_MATRIX - {"softcap", "sinks"},
+            returns=frozenset({"out"}),
+            dtypes=_FLOATS,
+            devices=("cpu", "cuda"),
+            notes=(
+                "Returns out alone: its LSE is private and the score matrix never exists.",
+                "Windows, ALiBi, positions and causal masks that are not square are passed as a mask tensor.",
+            ),
+        ),
+        Engine(
+            name="flash",
+            title="Flash (our Triton kernel)",
+            summary="FlashAttention forward: tiles of K and V stream past each tile of Q, softmax online.",
+            module="kernels.flash.launch",
+            features=frozenset({"scale", "causal", "position_offset", "gqa", "v_head_dim", "packed"}),
+            returns=frozenset({"out", "lse", "scores", "masked_scores", "weights"}),
+            dtypes=("float32", "float16", "bfloat16"),
+            devices=("cpu", "cuda"),
+            options={
+                "block_m": _block_option("Queries per tile; null: chosen for the machine."),
+                "block_n": _block_option(
+                    f"Keys per tile; null: chosen for the machine. block_m·block_n ≤ {MAX_BLOCK_ELEMENTS:,}."
+                ),
+            },
+            max_head_dim=256,
+            is_triton=True,
+            notes=(
+                "On a CPU the kernel runs in Triton's interpreter; its timings say nothing about a GPU.",
+                "Under the interpreter bfloat16 inputs are computed in float32 and out is rounded back.",
+                "scores, masked_scores and weights are rebuilt from Q, K and the LSE by a second kernel.",
+            ),
+        ),
+    )
+}
+
+
+def unsupported(spec: RunSpec) -> list[FieldProblem]:
+    """Everything in a spec that its engine cannot do, each naming the engines that can."""
+    engine = ENGINES.get(spec.engine)
+    if engine is None:
+        return [FieldProblem("/engine", "unknown-engine", f"the engines are {one_of(ENGINES)}")]
+    problems: list[FieldProblem] = []
+
+    def refuse(pointer: str, what: str, able: list[str]) -> None:
+        remedy = f"{one_of(able)} can" if able else "no engine can yet"
+        detail = f"engine {spec.engine} does not support {what}; {remedy}"
+        problems.append(FieldProblem(pointer, "unsupported", detail))
+
+    for feature, pointer, what in _asked(spec):
+        if feature not in engine.features:
+            able = [e.name for e in ENGINES.values() if feature in e.features]
+            refuse(pointer, f"{FEATURES[feature]} ({what})", able)
+    for index, name in enumerate(spec.returns):
+        if name not in engine.returns:
+            able = [e.name for e in ENGINES.values() if name in e.returns]
+            refuse(join("/return", index), f"the result {name}", able)
+    for name in _options_used(spec):
+        if name not in engine.options:
+            able = [e.name for e in ENGINES.values() if name in e.options]
+            refuse(join("/options", name), f"the option {name}", able)
+    if spec.dtype not in engine.dtypes:
+        able = [e.name for e in ENGINES.values() if spec.dtype in e.dtypes]
+        refuse("/dtype", f"dtype {spec.dtype}", able)
+    if spec.device != "auto" and spec.device not in engine.devices:
+        able = [e.name for e in ENGINES.values() if spec.device in e.devices]
+        refuse("/device", f"device {spec.device}", able)
+    for name, dim in (("q", spec.head_dim), ("v", spec.v_head_dim)):
+        if engine.max_head_dim is not None and dim > engine.max_head_dim:
+            able = [e.name for e in ENGINES.values() if e.max_head_dim is None or dim <= e.max_head_dim]
+            refuse(f"/inputs/{name}", f"a head dim of {dim} (its limit is {engine.max_head_dim})", able)
+    return problems
+
+
+def _options_used(spec: RunSpec) -> list[str]:
+    used = ("block_m", "block_n", "num_splits", "page_size", "kv_dtype", "form")
+    given = [name for name in used if getattr(spec.options, name) is not None]
+    return [*given, "kv_scale"] if spec.options.kv_scale != Options().kv_scale else given
+
+
+def _asked(spec: RunSpec) -> Iterator[tuple[str, str, str]]:  # noqa: PLR0912 - one line per feature
+    """The features a spec needs: (feature, pointer to what asks for it, its name or value)."""
+    attention, inputs = spec.attention, spec.inputs
+    if attention.scale is not None:
+        yield "scale", "/attention/scale", "scale"
+    if attention.is_causal:
+        yield "causal", "/attention/is_causal", "is_causal"
+    for name in ("q_positions", "kv_positions"):
+        given = getattr(attention, name)
+        if given is not None:
+            feature = "position_offset" if isinstance(given, int) else "positions"
+            yield feature, f"/attention/{name}", name
+    if attention.window != (None, None):
+        yield "window", "/attention/window", "window"
+    if attention.softcap:
+        yield "softcap", "/attention/softcap", "softcap"
+    for name, feature in (
+        ("alibi_slopes", "alibi"),
+        ("rope", "rope"),
+        ("sinks", "sinks"),
+        ("pattern", "pattern"),
+    ):
+        if getattr(attention, name) is not None:
+            yield feature, f"/attention/{name}", name
+    if spec.is_packed:
+        yield "packed", "/attention/num_heads", "num_heads"
+    if spec.num_kv_heads != spec.num_heads:
+        yield "gqa", "/inputs/k", f"{spec.num_heads} query heads, {spec.num_kv_heads} key heads"
+    if spec.v_head_dim != spec.head_dim:
+        yield "v_head_dim", "/inputs/v", f"{spec.v_head_dim} beside {spec.head_dim}"
+    for names, feature in (
+        (("attn_mask",), "attn_mask"),
+        (("q_lens", "kv_lens"), "ragged"),
+        (("past_key", "past_value"), "past"),
+        (("block_table",), "paged"),
+        (("dout",), "gradients"),
+        (("q_nope", "q_rope", "c_kv", "k_rope", "w_uk", "w_uv"), "mla"),
+    ):
+        for name in names:
+            if name in inputs:
+                yield feature, f"/inputs/{name}", name

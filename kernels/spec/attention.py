@@ -1,0 +1,295 @@
+"""Read the ``attention``, ``options`` and ``timing`` objects of a request (types and ranges, no shapes
+yet)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from kernels.spec.model import Attention, Options, Positions, Rope, Slopes, Timing
+from kernels.spec.problems import MALFORMED, Problems, join, nearest, one_of, show
+from kernels.spec.reader import ObjectReader, is_integer, is_number, to_float
+
+MAX_POSITION = 2**53  # beyond it, float64 (and JavaScript) no longer tells neighbours apart
+MAX_HEADS = 65_536
+MIN_BLOCK, MAX_BLOCK = 16, 1024  # tl.dot wants at least 16; 1024 × 1024 is Triton's largest tile
+MAX_BLOCK_ELEMENTS = 2**20
+MAX_WARMUP, MAX_ITERS = 100, 1000
+
+ATTENTION_FIELDS = tuple(Attention.__dataclass_fields__)
+OPTION_FIELDS = tuple(Options.__dataclass_fields__)
+ROPE_FIELDS = tuple(Rope.__dataclass_fields__)
+KV_DTYPES = ("int8", "fp8_e4m3", "fp8_e5m2")
+
+NUMBER, INTEGER, BOOLEAN, LIST = "a number", "an integer", "true or false", "a list of numbers"
+# Field names as in Hugging Face configs. True: required.
+ROPE_SCALINGS: dict[str, dict[str, tuple[str, bool]]] = {
+    "linear": {"factor": (NUMBER, True)},
+    "ntk": {"factor": (NUMBER, True)},
+    "dynamic": {
+        "factor": (NUMBER, True),
+        "original_max_position_embeddings": (INTEGER, False),
+        "max_position_embeddings": (INTEGER, False),
+    },
+    "yarn": {
+        "factor": (NUMBER, True),
+        "original_max_position_embeddings": (INTEGER, False),
+        "max_position_embeddings": (INTEGER, False),
+        "attention_factor": (NUMBER, False),
+        "beta_fast": (NUMBER, False),
+        "beta_slow": (NUMBER, False),
+        "mscale": (NUMBER, False),
+        "mscale_all_dim": (NUMBER, False),
+        "truncate": (BOOLEAN, False),
+    },
+    "llama3": {
+        "factor": (NUMBER, True),
+        "low_freq_factor": (NUMBER, True),
+        "high_freq_factor": (NUMBER, True),
+        "original_max_position_embeddings": (INTEGER, True),
+    },
+    "longrope": {
+        "short_factor": (LIST, True),
+        "long_factor": (LIST, True),
+        "factor": (NUMBER, False),
+        "attention_factor": (NUMBER, False),
+        "original_max_position_embeddings": (INTEGER, False),
+        "max_position_embeddings": (INTEGER, False),
+    },
+}
+PATTERNS: dict[str, dict[str, tuple[str, bool]]] = {
+    "prefix": {"len": (INTEGER, True)},
+    "document": {"ids": (LIST, True)},
+    "chunked": {"size": (INTEGER, True)},
+    "dilated": {"window": (INTEGER, True), "stride": (INTEGER, True)},
+    "longformer": {"window": (INTEGER, True), "global": (LIST, True)},
+    "bigbird": {
+        "window": (INTEGER, True),
+        "global": (INTEGER, True),
+        "random": (INTEGER, True),
+        "seed": (INTEGER, True),
+        "block": (INTEGER, True),
+    },
+    "block": {"size": (INTEGER, True), "layout": (LIST, True)},
+}
+
+
+def parse_attention(value: object, problems: Problems) -> Attention:
+    """The ``attention`` object; wrong fields are noted and replaced by their defaults."""
+    reader = ObjectReader(value, "/attention", problems, ATTENTION_FIELDS)
+    num_heads = reader.integer_or_null("num_heads", 1, MAX_HEADS)
+    num_kv_heads = reader.integer_or_null("num_kv_heads", 1, MAX_HEADS)
+    if num_kv_heads is not None and not reader.has("num_heads"):
+        detail = "num_kv_heads goes with num_heads, for packed [batch, len, heads·dim] inputs only"
+        problems.add(reader.at("num_kv_heads"), "needs", detail)
+    return Attention(
+        scale=reader.number_or_null("scale"),
+        is_causal=reader.boolean("is_causal", False),
+        causal_alignment=reader.choice("causal_alignment", "bottom_right", ("bottom_right", "top_left")),
+        q_positions=_positions(reader, "q_positions"),
+        kv_positions=_positions(reader, "kv_positions"),
+        window=_window(reader),
+        softcap=reader.number("softcap", 0.0, low=0.0),
+        alibi_slopes=_slopes(reader),
+        rope=_rope(reader) if reader.has("rope") else None,
+        sinks=_sinks(reader),
+        pattern=_typed(reader, "pattern", PATTERNS) if reader.has("pattern") else None,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+    )
+
+
+def parse_options(value: object, problems: Problems) -> Options:
+    """The ``options`` object."""
+    reader = ObjectReader(value, "/options", problems, OPTION_FIELDS)
+    block_m, block_n = _block(reader, "block_m"), _block(reader, "block_n")
+    if block_m and block_n and block_m * block_n > MAX_BLOCK_ELEMENTS:
+        detail = (
+            f"block_m × block_n is {block_m * block_n:,}; a tile holds at most {MAX_BLOCK_ELEMENTS:,} numbers"
+        )
+        problems.add(reader.at("block_n"), "out-of-range", detail)
+    return Options(
+        block_m=block_m,
+        block_n=block_n,
+        num_splits=reader.integer_or_null("num_splits", 1, 1024),
+        page_size=reader.integer_or_null("page_size", 1, 65_536),
+        kv_dtype=reader.choice_or_null("kv_dtype", KV_DTYPES),
+        kv_scale=reader.choice("kv_scale", "per_token_head", ("per_tensor", "per_token_head")),
+        form=reader.choice_or_null("form", ("expanded", "absorbed")),
+    )
+
+
+def parse_timing(value: object, problems: Problems) -> Timing:
+    """The ``timing`` object."""
+    reader = ObjectReader(value, "/timing", problems, ("warmup", "iters"))
+    return Timing(reader.integer("warmup", 1, 0, MAX_WARMUP), reader.integer("iters", 5, 1, MAX_ITERS))
+
+
+def _block(reader: ObjectReader, name: str) -> int | None:
+    block = reader.integer_or_null(name, MIN_BLOCK, MAX_BLOCK)
+    if block is not None and block & (block - 1):
+        near = 1 << (block.bit_length() - 1)
+        detail = f"{name} must be a power of two, not {block}; {near} or {2 * near} would do"
+        reader.problems.add(reader.at(name), "out-of-range", detail)
+        return None
+    return block
+
+
+def _window(reader: ObjectReader) -> tuple[int | None, int | None]:
+    value = reader.fields.get("window")
+    if value is None:
+        return (None, None)
+    if not isinstance(value, list) or len(value) != 2:
+        reader.wrong_type("window", "[left, right], each an integer or null")
+        return (None, None)
+    sides: list[int | None] = []
+    for index, side in enumerate(value):
+        if side is None:
+            sides.append(None)
+        elif not is_integer(side):
+            detail = f"a window side must be an integer or null, not {show(side)}"
+            reader.problems.add(join(reader.at("window"), index), "wrong-type", detail, MALFORMED)
+        elif not 0 <= side <= MAX_POSITION:
+            detail = f"a window side is a distance of 0 or more, null for unbounded; not {show(side)}"
+            reader.problems.add(join(reader.at("window"), index), "out-of-range", detail)
+        else:
+            sides.append(side)
+    return (sides[0], sides[1]) if len(sides) == 2 else (None, None)
+
+
+def _positions(reader: ObjectReader, name: str) -> Positions:
+    """Null, one integer, a list of integers, or one such list per batch row."""
+    value = reader.fields.get(name)
+    if value is None:
+        return None
+    if is_integer(value):
+        return int(value) if _position_in_range(value, reader, reader.at(name)) else None
+    wanted = "null, an integer, a list of integers or one such list per batch row"
+    if not isinstance(value, list):
+        reader.wrong_type(name, wanted)
+        return None
+    if value and all(isinstance(row, list) for row in value):
+        rows = [_integers(row, reader, join(reader.at(name), number)) for number, row in enumerate(value)]
+        return None if None in rows else tuple(row for row in rows if row is not None)
+    return _integers(value, reader, reader.at(name))
+
+
+def _integers(row: list[Any], reader: ObjectReader, pointer: str) -> tuple[int, ...] | None:
+    for index, item in enumerate(row):
+        if not is_integer(item):
+            detail = f"a position must be an integer, not {show(item)}"
+            reader.problems.add(join(pointer, index), "wrong-type", detail, MALFORMED)
+            return None
+        if not _position_in_range(item, reader, join(pointer, index)):
+            return None
+    return tuple(row)
+
+
+def _position_in_range(value: int, reader: ObjectReader, pointer: str) -> bool:
+    if abs(value) <= MAX_POSITION:
+        return True
+    reader.problems.add(pointer, "out-of-range", f"positions stay within ±2^53, unlike {show(value)}")
+    return False
+
+
+def _slopes(reader: ObjectReader) -> Slopes:
+    """``"auto"``, one slope per head, or one list of them per batch row."""
+    value = reader.fields.get("alibi_slopes")
+    if value is None or value == "auto":
+        return value
+    if not isinstance(value, list):
+        reader.wrong_type("alibi_slopes", 'null, "auto", a list of numbers or one such list per batch row')
+        return None
+    pointer = reader.at("alibi_slopes")
+    if value and all(isinstance(row, list) for row in value):
+        rows = [_numbers(row, reader, join(pointer, number)) for number, row in enumerate(value)]
+        return None if None in rows else tuple(row for row in rows if row is not None)
+    return _numbers(value, reader, pointer)
+
+
+def _sinks(reader: ObjectReader) -> tuple[float, ...] | None:
+    """One logit per head; ``"-inf"`` is a head without a sink."""
+    value = reader.fields.get("sinks")
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        reader.wrong_type("sinks", "null or a list with one logit per head")
+        return None
+    return _numbers(value, reader, reader.at("sinks"), minus_infinity=True)
+
+
+def _numbers(
+    row: list[Any], reader: ObjectReader, pointer: str, *, minus_infinity: bool = False
+) -> tuple[float, ...] | None:
+    numbers = []
+    for index, item in enumerate(row):
+        if minus_infinity and item == "-inf":
+            numbers.append(-math.inf)
+        elif not is_number(item):
+            detail = f"must be a number, not {show(item)}"
+            reader.problems.add(join(pointer, index), "wrong-type", detail, MALFORMED)
+            return None
+        elif not abs(to_float(item)) < 3.4028235677973366e38:
+            detail = f"must be a finite number within float32, not {show(item)}"
+            reader.problems.add(join(pointer, index), "not-finite", detail)
+            return None
+        else:
+            numbers.append(float(item))
+    return tuple(numbers)
+
+
+def _rope(outer: ObjectReader) -> Rope:
+    reader = ObjectReader(outer.fields["rope"], outer.at("rope"), outer.problems, ROPE_FIELDS)
+    if reader.fields and "style" not in reader.fields:
+        detail = 'style is required: "interleaved" (GPT-J) or "half" (NeoX, Llama in Hugging Face)'
+        reader.problems.add(reader.at("style"), "required", detail, MALFORMED)
+    dim = reader.integer_or_null("dim", 2, 65_536)
+    if dim is not None and dim % 2:
+        reader.problems.add(
+            reader.at("dim"), "out-of-range", f"dim must be even: it rotates pairs, not {dim}"
+        )
+    return Rope(
+        style=reader.choice("style", "half", ("interleaved", "half")),
+        theta=reader.number("theta", 10000.0, low=1e-6, high=1e18),
+        dim=dim,
+        dim_offset=reader.integer("dim_offset", 0, 0, 65_536),
+        positions=_positions(reader, "positions"),
+        scaling=_typed(reader, "scaling", ROPE_SCALINGS) if reader.has("scaling") else None,
+    )
+
+
+def _typed(
+    outer: ObjectReader, name: str, kinds: dict[str, dict[str, tuple[str, bool]]]
+) -> dict[str, Any] | None:
+    """An object whose ``type`` decides its other fields."""
+    value, pointer = outer.fields[name], outer.at(name)
+    if not isinstance(value, dict):
+        outer.wrong_type(name, "null or an object with a type")
+        return None
+    kind = value.get("type")
+    if not isinstance(kind, str) or kind not in kinds:
+        hint = f"; {nearest(kind, kinds)}" if isinstance(kind, str) else ""
+        detail = f"type must be {one_of(kinds)}, not {show(kind)}{hint}"
+        status = {"status": MALFORMED} if not isinstance(kind, str) else {}
+        outer.problems.add(join(pointer, "type"), "not-a-choice", detail, **status)
+        return None
+    known = kinds[kind]
+    reader = ObjectReader(value, pointer, outer.problems, ("type", *known))
+    for field, (wanted, required) in known.items():
+        if reader.fields.get(field) is None:
+            if required:
+                detail = f"{kind} needs {field}, {wanted}"
+                outer.problems.add(reader.at(field), "required", detail, MALFORMED)
+        elif not _fits(reader.fields[field], wanted):
+            reader.wrong_type(field, wanted)
+        elif wanted in (NUMBER, INTEGER) and not math.isfinite(to_float(reader.fields[field])):
+            outer.problems.add(reader.at(field), "not-finite", f"{field} must be finite")
+    return {field: item for field, item in value.items() if field in ("type", *known)}
+
+
+def _fits(value: object, wanted: str) -> bool:
+    if wanted == LIST:
+        return isinstance(value, list) and all(_fits(item, NUMBER) or _fits(item, LIST) for item in value)
+    if wanted == BOOLEAN:
+        return isinstance(value, bool)
+    return is_integer(value) if wanted == INTEGER else is_number(value)
