@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from django.conf import settings
 
 from kernels.estimate import Estimate, estimate
+from kernels.registry import ENGINES
 from kernels.spec import FieldProblem, RunSpec
 
 
@@ -64,7 +65,8 @@ def queue_for(spec: RunSpec) -> str:
     if spec.device == "cuda" and not has_gpu:
         detail = 'device "cuda" has no worker in this deployment; use "auto" or "cpu".'
         raise Refused([FieldProblem("/device", "no-such-device", detail)])
-    return "gpu" if has_gpu and spec.device != "cpu" else "cpu"
+    can_use_it = "cuda" in ENGINES[spec.engine].devices
+    return "gpu" if has_gpu and can_use_it and spec.device != "cpu" else "cpu"
 
 
 def _refusal(spec: RunSpec, limit: Limit, cost: Estimate) -> str:

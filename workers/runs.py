@@ -10,7 +10,6 @@ it changed nothing.
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -70,7 +69,7 @@ def submit(parsed: ParsedRun, *, owner: str, caller: str, budget_seconds: int) -
     try:
         with transaction.atomic():
             run.save(force_insert=True)
-            transaction.on_commit(partial(_enqueue, run), robust=True)
+            transaction.on_commit(lambda: _enqueue(run), robust=True)
     except BaseException:
         artifacts.delete(run.id)
         raise

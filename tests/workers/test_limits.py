@@ -15,9 +15,9 @@ def spec_of(q_len, kv_len=None, *, heads=1, returns=("out",), engine="reference"
     body = {
         "engine": engine,
         "inputs": {
-            "q": {"seed": 1, "shape": [1, heads, q_len, 64], "distribution": "normal"},
-            "k": {"seed": 1, "shape": [1, heads, kv_len, 64], "distribution": "normal"},
-            "v": {"seed": 1, "shape": [1, heads, kv_len, 64], "distribution": "normal"},
+            "q": {"seed": 1, "shape": [1, heads, q_len, 8], "distribution": "normal"},
+            "k": {"seed": 1, "shape": [1, heads, kv_len, 8], "distribution": "normal"},
+            "v": {"seed": 1, "shape": [1, heads, kv_len, 8], "distribution": "normal"},
         },
         "return": list(returns),
         **more,
@@ -46,9 +46,9 @@ def test_the_largest_length_named_fits_and_the_next_does_not(engine):
 
 def test_lengths_keep_their_ratio_in_the_remedy():
     with pytest.raises(limits.Refused) as refused:
-        limits.admit(spec_of(8, 4_000_000), 30)
+        limits.admit(spec_of(100, 1_000_000), 30)
     largest = min(largest_named(problem) for problem in refused.value.problems)
-    limits.admit(spec_of(1, largest), 30)
+    limits.admit(spec_of(largest // 10_000, largest), 30)
 
 
 def test_too_many_numbers_returned_names_both_counts(settings):
@@ -72,7 +72,7 @@ def test_when_no_length_fits_the_remedy_is_another(settings):
 def test_cuda_without_a_gpu_worker_is_refused(settings):
     settings.QUEUES = ["cpu"]
     with pytest.raises(limits.Refused) as refused:
-        limits.queue_for(spec_of(4, device="cuda"))
+        limits.queue_for(spec_of(4, engine="flash", device="cuda"))
     assert refused.value.problems[0].pointer == "/device"
 
 
@@ -80,6 +80,11 @@ def test_cuda_without_a_gpu_worker_is_refused(settings):
 def test_a_gpu_worker_takes_what_does_not_ask_for_the_cpu(settings, device, queue):
     settings.QUEUES = ["cpu", "gpu"]
     assert limits.queue_for(spec_of(4, device=device, engine="flash")) == queue
+
+
+def test_an_engine_that_knows_no_gpu_goes_to_the_cpu(settings):
+    settings.QUEUES = ["cpu", "gpu"]
+    assert limits.queue_for(spec_of(4, engine="reference")) == "cpu"
 
 
 @pytest.mark.parametrize(
