@@ -115,6 +115,9 @@ STORAGES = {
 STATIC_URL = "/static/"
 STATIC_ROOT = ROOT / "static-built"
 STATICFILES_DIRS = [ROOT / "static"]
+# Compressing well is slow, so only what a browser asks for: the hashed names, and no source maps.
+WHITENOISE_KEEP_ONLY_HASHED_FILES = True
+WHITENOISE_SKIP_COMPRESS_EXTENSIONS = ("png", "webp", "woff2", "map", "gz", "br")
 
 # --- Language ------------------------------------------------------------------------------
 
