@@ -1,0 +1,110 @@
+"""What every test relies on: settings that touch nothing of the checkout's own data, and real servers.
+
+`pytest --database postgres` runs the tests that use Django's database on a PostgreSQL of their own.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.deployment import Lab, sqlite_url
+from tests.support.services import PostgresCluster, RedisServer
+
+# A short path: it carries unix sockets. Set before anything reads the settings.
+DATA_DIR = Path(tempfile.mkdtemp(prefix="lab-tests-"))
+REDIS = RedisServer(DATA_DIR)
+OURS = {
+    "DJANGO_SETTINGS_MODULE": "config.settings",
+    "ATTENTION_LAB_DATA_DIR": str(DATA_DIR),
+    "ATTENTION_LAB_REDIS_URL": REDIS.url,
+}
+POSTGRES: list[PostgresCluster] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--database", choices=("sqlite", "postgres"), default="sqlite",
+                     help="what the tests of this process use through Django")  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name in [name for name in os.environ if name.startswith("ATTENTION_LAB_")]:
+        del os.environ[name]
+    os.environ.update(OURS)
+    if config.getoption("--database") == "postgres":
+        POSTGRES.append(PostgresCluster().start())
+        os.environ["ATTENTION_LAB_DATABASE_URL"] = POSTGRES[0].create("django")
+
+    from django.conf import settings
+
+    if settings.configured:
+        raise pytest.UsageError("Unset DJANGO_SETTINGS_MODULE: the tests set their own, and later.")
+    # Pages are rendered without collectstatic: plain names instead of hashed ones.
+    settings.STORAGES["staticfiles"] = {
+        "BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"
+    }  # fmt: skip
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+def pytest_unconfigure() -> None:
+    for cluster in POSTGRES:
+        cluster.stop()
+    shutil.rmtree(DATA_DIR, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def _redis() -> Iterator[RedisServer]:
+    yield REDIS.start()
+    REDIS.stop()
+
+
+@pytest.fixture
+def redis_server(_redis: RedisServer) -> RedisServer:
+    """A real Redis, empty, at the address that the settings name."""
+    if not _redis.answers():
+        _redis.start()
+    _redis.client.flushall()
+    return _redis
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresCluster]:
+    """A real PostgreSQL; `postgres.create(name)` makes a database and says its address."""
+    cluster = PostgresCluster()
+    yield cluster.start()
+    cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def sqlite_lab() -> Iterator[Lab]:
+    """The whole product on SQLite, for tests that only read it or submit runs (see also `lab`)."""
+    folder = Path(tempfile.mkdtemp(prefix="lab-sqlite-"))
+    deployment = Lab(folder, sqlite_url(folder), ("cpu", "compile", "maintenance"))
+    try:
+        yield deployment.up()
+    finally:
+        deployment.down()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_lab(postgres: PostgresCluster) -> Iterator[Lab]:
+    """The whole product on PostgreSQL."""
+    folder = Path(tempfile.mkdtemp(prefix="lab-on-postgres-"))
+    deployment = Lab(folder, postgres.create("lab"), ("cpu", "maintenance"))
+    try:
+        yield deployment.up()
+    finally:
+        deployment.down()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def lab(request: pytest.FixtureRequest) -> Lab:
+    """The product on each database in turn, whole again whatever an earlier test killed."""
+    deployment: Lab = request.getfixturevalue(f"{request.param}_lab")
+    deployment.heal()
+    return deployment
