@@ -1,0 +1,113 @@
+"""What the service offers and how it is: engines, health, and the documentation of the API."""
+
+from functools import cache
+from typing import Any
+
+from django.conf import settings
+from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.renderers import OpenApiJsonRenderer, OpenApiJsonRenderer2, OpenApiYamlRenderer
+from drf_spectacular.utils import extend_schema
+from drf_spectacular.views import SpectacularSwaggerSplitView
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from api import preferences, strict_json
+from api.catalog import schema
+from api.openapi import problems
+from api.runs.representation import MAX_INLINE_ELEMENTS
+from api.uploads import arrayfiles, store
+from api.views import ApiView
+from kernels.registry import ENGINES
+from kernels.spec import MAX_ELEMENTS
+from workers import health
+
+TAGS = ["catalog"]
+
+
+def limits() -> dict[str, Any]:
+    """Every limit that a caller can run into, in force in this process."""
+    return {
+        "body_bytes": settings.MAX_BODY_BYTES,
+        "json_depth": strict_json.MAX_DEPTH,
+        "input_elements": MAX_ELEMENTS,
+        "result_elements": settings.MAX_RESULT_ELEMENTS,
+        "inline_elements": MAX_INLINE_ELEMENTS,
+        "run_bytes": settings.MAX_RUN_BYTES,
+        "run_seconds": {"anonymous": settings.RUN_BUDGET_ANONYMOUS, "token": settings.RUN_BUDGET_TOKEN},
+        "queued_runs": settings.MAX_QUEUED,
+        "wait_seconds": preferences.MAX_WAIT,
+        "anonymous_runs_per_minute": settings.ANONYMOUS_RUNS_PER_MINUTE,
+        "anonymous_seconds_per_hour": settings.ANONYMOUS_SECONDS_PER_HOUR,
+        "retention_days": {
+            "anonymous": settings.RETENTION_DAYS_ANONYMOUS,
+            "token": settings.RETENTION_DAYS_TOKEN,
+        },
+        "uploads": {
+            "arrays": arrayfiles.MAX_MEMBERS,
+            "expanded_bytes": arrayfiles.MAX_EXPANDED_BYTES,
+            "kept_hours": store.KEPT.total_seconds() / 3600,
+            "anonymous_bytes": store.ANONYMOUS_BYTES,
+        },
+    }
+
+
+class EnginesView(ApiView):
+    @extend_schema(
+        operation_id="list_engines",
+        summary="The engines, and the limits in force",
+        tags=TAGS,
+        responses={200: schema.Catalog, **problems(401)},
+    )
+    def get(self, request: Request) -> Response:
+        return Response({"engines": [engine.describe() for engine in ENGINES.values()], "limits": limits()})
+
+
+class LivenessView(ApiView):
+    authentication_classes = ()
+
+    @extend_schema(
+        operation_id="healthz",
+        summary="Is the web process alive?",
+        description="Touches neither database nor broker.",
+        tags=TAGS,
+        responses={200: schema.Liveness},
+    )
+    def get(self, request: Request) -> Response:
+        return Response({"status": "ok"})
+
+
+class ReadinessView(ApiView):
+    authentication_classes = ()
+
+    @extend_schema(
+        operation_id="readyz",
+        summary="Can runs be submitted and carried out?",
+        tags=TAGS,
+        responses={200: schema.Readiness, 503: schema.Readiness},
+    )
+    def get(self, request: Request) -> Response:
+        state = health.check()
+        ready = bool(state["ready"])
+        return Response(state, status=200 if ready else 503, headers=None if ready else {"Retry-After": "2"})
+
+
+@cache
+def document() -> dict[str, Any]:
+    """The OpenAPI document; the same for everybody, so made once per process."""
+    generator = SchemaGenerator()  # type: ignore[no-untyped-call]
+    return dict(generator.get_schema(request=None, public=True))  # type: ignore[no-untyped-call]
+
+
+class SchemaView(ApiView):
+    renderer_classes = (OpenApiJsonRenderer2, OpenApiJsonRenderer, OpenApiYamlRenderer)
+
+    @extend_schema(exclude=True)
+    def get(self, request: Request) -> Response:
+        return Response(document())
+
+
+class DocsView(SpectacularSwaggerSplitView):
+    """Swagger UI from our own files, without inline scripts, as the content security policy asks."""
+
+    url_name = "api:schema"
+    template_name = "api/docs.html"

@@ -1,0 +1,96 @@
+"""`Idempotency-Key`: a POST that is sent again has its effect once.
+
+A key belongs to its caller (token or address) and is kept for a day. The unique constraint on
+(scope, key) decides between requests that arrive at the same time.
+"""
+
+import datetime
+import re
+from dataclasses import dataclass
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from api.callers import Caller
+from api.errors import Problem
+from api.models import IdempotencyKey
+
+KEPT = datetime.timedelta(days=1)
+# A request that has not said what it made for this long has died on the way.
+GIVEN_UP = datetime.timedelta(minutes=2)
+
+
+class Taken(Exception):
+    """Another request holds the key; look again with `find`."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """One caller's key for one request; `fingerprint` is a digest of the body."""
+
+    scope: str
+    key: str
+    endpoint: str
+    fingerprint: str
+
+
+def key_of(header: str, caller: Caller, endpoint: str, fingerprint: str) -> Key | None:
+    """The key in the header, if there is one. One that cannot be a key is a 400."""
+    if not header:
+        return None
+    if not re.fullmatch(r"[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?", header):
+        raise Problem(400, "Idempotency-Key must be 1 to 255 visible ASCII characters.")
+    return Key(caller.scope, header, endpoint, fingerprint)
+
+
+def find(key: Key) -> str | None:
+    """The resource that this request made before; None when it is new. A Problem when it must not go on."""
+    row = IdempotencyKey.objects.filter(scope=key.scope, key=key.key).first()
+    if row is None:
+        return None
+    now = timezone.now()
+    if row.created_at < now - KEPT or (not row.resource and row.created_at < now - GIVEN_UP):
+        forget(key)
+        return None
+    if (row.endpoint, row.fingerprint) != (key.endpoint, key.fingerprint):
+        raise Problem(
+            422,
+            "This Idempotency-Key came before with another body or for another address. "
+            "Send a new key with a new request, the same body with the same key.",
+            kind="idempotency-mismatch",
+        )
+    if not row.resource:
+        raise Problem(
+            409,
+            "The first request with this Idempotency-Key is still being carried out; ask again in a second.",
+            kind="idempotency-in-flight",
+            headers={"Retry-After": "1"},
+        )
+    return row.resource
+
+
+def reserve(key: Key) -> None:
+    """Take the key. Raises Taken when another request was first.
+
+    Inside a transaction a second request waits here until the first one commits or rolls back.
+    """
+    try:
+        with transaction.atomic():
+            IdempotencyKey.objects.create(
+                scope=key.scope, key=key.key, endpoint=key.endpoint, fingerprint=key.fingerprint
+            )
+    except IntegrityError:
+        raise Taken from None
+
+
+def complete(key: Key, resource: str) -> None:
+    IdempotencyKey.objects.filter(scope=key.scope, key=key.key).update(resource=resource)
+
+
+def forget(key: Key) -> None:
+    IdempotencyKey.objects.filter(scope=key.scope, key=key.key).delete()
+
+
+def expire() -> int:
+    """Delete keys that are past their day; returns how many."""
+    return IdempotencyKey.objects.filter(created_at__lt=timezone.now() - KEPT).delete()[0]

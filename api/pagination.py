@@ -1,0 +1,31 @@
+"""Cursor pages: `{next, previous, results}`, newest first."""
+
+from django.utils.dateparse import parse_datetime
+from rest_framework.exceptions import NotFound
+from rest_framework.pagination import Cursor, CursorPagination
+from rest_framework.request import Request
+
+from api.errors import Problem
+
+
+class NewestFirst(CursorPagination):
+    ordering = ("-created_at", "id")
+    page_size = 20
+    max_page_size = 100
+    page_size_query_param = "limit"
+
+    def decode_cursor(self, request: Request) -> Cursor | None:
+        """The cursor of the URL; one that we did not make is a 400 rather than a surprise in the query."""
+        unknown = Problem(400, "The cursor is not one of ours; follow `next` and `previous` as they are.")
+        try:
+            cursor = super().decode_cursor(request)
+        except NotFound:
+            raise unknown from None
+        try:
+            position = None if cursor is None else cursor.position
+            known = position is None or parse_datetime(str(position)) is not None
+        except ValueError:
+            known = False
+        if not known:
+            raise unknown
+        return cursor

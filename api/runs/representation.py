@@ -1,0 +1,71 @@
+"""A run as the JSON document of the contract."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from django.http import HttpRequest
+from django.urls import reverse
+
+from api.runs.sharing import page_url
+from kernels.arrays import to_jsonable
+from workers import artifacts, runs
+from workers.models import Run, Status
+
+MAX_INLINE_ELEMENTS = 65_536
+
+
+def represent(run: Run, request: HttpRequest, *, full: bool = True) -> dict[str, Any]:
+    """The run, JSON-ready. In lists (`full=False`) every array is a link and `queue.ahead` is null."""
+    return {
+        "id": run.id,
+        "url": page_url(run, request),
+        "engine": run.engine,
+        "status": run.status,
+        "created_at": run.created_at,
+        "started_at": run.started_at,
+        "finished_at": run.finished_at,
+        "expires_at": run.expires_at,
+        "attempt": run.attempt,
+        "queue": {"ahead": runs.ahead(run) if full else None},
+        "spec": run.spec,
+        "inputs": _inputs(run),
+        "result": _result(run, request, full) if run.status == Status.SUCCEEDED else None,
+        "environment": finite(run.environment),
+        "error": finite(run.error),
+        "artifacts": {name: artifact_url(run, name, request) for name in artifacts.names(run)},
+    }
+
+
+def artifact_url(run: Run, name: str, request: HttpRequest) -> str:
+    return request.build_absolute_uri(reverse("api:artifact", kwargs={"run_id": run.id, "name": name}))
+
+
+def _inputs(run: Run) -> dict[str, Any]:
+    """Each input as it was described, and, once the engine has seen it, as it was then (with its digest)."""
+    described = run.spec.get("inputs", {})
+    return {name: {**given, **run.input_info.get(name, {})} for name, given in described.items()}
+
+
+def _result(run: Run, request: HttpRequest, full: bool) -> dict[str, Any]:
+    small = {name for name, info in run.array_info.items() if math.prod(info["shape"]) <= MAX_INLINE_ELEMENTS}
+    loaded = artifacts.load_results(run) if full and small else {}
+
+    def array(name: str, info: Mapping[str, Any]) -> Any:
+        if name in small and name in loaded:
+            return to_jsonable(loaded[name])
+        return {"artifact": artifact_url(run, f"{name}.npy", request), **info}
+
+    return {**{name: array(name, info) for name, info in run.array_info.items()}, **finite(run.result or {})}
+
+
+def finite(value: Any) -> Any:
+    """The same value with non-finite numbers as the strings of the contract."""
+    if isinstance(value, dict):
+        return {name: finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return to_jsonable(np.array(value))
+    return value

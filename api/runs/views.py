@@ -1,0 +1,163 @@
+"""/api/v1/runs: thin views over workers.runs."""
+
+from typing import Any
+
+from django.http import Http404, HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import (
+    OpenApiExample,
+    OpenApiParameter,
+    OpenApiResponse,
+    extend_schema,
+)
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.reverse import reverse
+
+from api import idempotency, parsers, preferences
+from api.errors import Problem
+from api.openapi import IDEMPOTENCY_KEY, PREFER, problems
+from api.pagination import NewestFirst
+from api.runs import schema
+from api.runs.representation import represent
+from api.runs.submission import submit_body
+from api.views import AnyAccept, ApiView
+from workers import artifacts, runs
+from workers.models import Run
+
+RETRY_AFTER = "1"  # seconds; what a run typically takes
+TAGS = ["runs"]
+
+
+class RunView(ApiView):
+    """What the views of one run share."""
+
+    def find(self, run_id: str) -> Run:
+        """The run, if the caller may see it; otherwise it does not exist."""
+        try:
+            run = runs.get(run_id)
+        except Run.DoesNotExist:
+            raise Http404 from None
+        if not self.caller.may_see(run.owner):
+            raise Http404
+        return run
+
+    def answer(self, run: Run, status: int, *, waited: int | None = None, replayed: bool = False) -> Response:
+        headers = {}
+        if not run.is_terminal:
+            headers["Retry-After"] = RETRY_AFTER
+        if waited is not None:
+            headers["Preference-Applied"] = f"wait={waited}"
+        if replayed:
+            headers["Idempotent-Replayed"] = "true"
+        if self.request.method == "POST":
+            headers["Location"] = reverse("api:run", kwargs={"run_id": run.id}, request=self.request)
+        return Response(represent(run, self.request), status=status, headers=headers)
+
+    def seconds_to_wait(self) -> int | None:
+        return preferences.wait_seconds(self.request.headers.get("Prefer", ""))
+
+
+class RunsView(RunView):
+    @extend_schema(
+        operation_id="list_runs",
+        summary="My runs",
+        description="Those of the token, newest first; nothing without a token. Arrays are links here.",
+        tags=TAGS,
+        parameters=[
+            OpenApiParameter("cursor", str, description="From `next` or `previous`."),
+            OpenApiParameter("limit", int, description="Runs per page, at most 100."),
+        ],
+        responses={200: schema.RunPage, **problems(400, 401)},
+    )
+    def get(self, request: Request) -> Response:
+        mine = Run.objects.none() if self.caller.is_anonymous else Run.objects.filter(owner=self.caller.owner)
+        pages = NewestFirst()
+        page = pages.paginate_queryset(mine, request, view=self) or []
+        return pages.get_paginated_response([represent(run, request, full=False) for run in page])
+
+    @extend_schema(
+        operation_id="submit_run",
+        summary="Submit a run",
+        tags=TAGS,
+        parameters=[PREFER, IDEMPOTENCY_KEY],
+        request={"application/json": schema.RunRequest},
+        examples=[OpenApiExample("Attention by hand", schema.EXAMPLE, request_only=True)],
+        responses={
+            200: OpenApiResponse(schema.Run, "It ended while the client waited."),
+            202: OpenApiResponse(schema.Run, "Queued; see `Location` and `Retry-After`."),
+            **problems(400, 401, 409, 413, 415, 422, 429, 503),
+        },
+    )
+    def post(self, request: Request) -> Response:
+        seconds = self.seconds_to_wait()
+        body = parsers.json_body(request)
+        key = idempotency.key_of(
+            request.headers.get("Idempotency-Key", ""),
+            self.caller,
+            f"{request.method} {request.path}",
+            parsers.body_digest(request),
+        )
+        submission = submit_body(body, caller=self.caller, key=key)
+        waited = preferences.wait_for(submission.run, seconds)
+        status = 200 if waited and submission.run.is_terminal else 202
+        return self.answer(
+            submission.run, status, waited=seconds if waited else None, replayed=submission.replayed
+        )
+
+
+class RunDetailView(RunView):
+    @extend_schema(
+        operation_id="get_run",
+        summary="A run",
+        tags=TAGS,
+        parameters=[PREFER],
+        responses={200: schema.Run, **problems(400, 401, 404)},
+    )
+    def get(self, request: Request, run_id: str) -> Response:
+        seconds = self.seconds_to_wait()
+        run = self.find(run_id)
+        waited = preferences.wait_for(run, seconds)
+        return self.answer(run, 200, waited=seconds if waited else None)
+
+    @extend_schema(
+        operation_id="cancel_run",
+        summary="Cancel a run",
+        tags=TAGS,
+        responses={200: schema.Run, **problems(401, 404, 409)},
+    )
+    def delete(self, request: Request, run_id: str) -> Response:
+        self.find(run_id)
+        return self.answer(runs.cancel(run_id), 200)
+
+
+class ArtifactView(RunView):
+    content_negotiation_class = AnyAccept
+
+    @extend_schema(
+        operation_id="get_artifact",
+        summary="A file of a run",
+        description="`out.npy` …, `result.npz`, `result.safetensors`, `inputs.npz`, `inputs.safetensors`.",
+        tags=TAGS,
+        responses={(200, "application/octet-stream"): OpenApiTypes.BINARY, **problems(401, 404)},
+    )
+    def get(self, request: Request, run_id: str, name: str) -> HttpResponse:
+        run = self.find(run_id)
+        try:
+            content, media_type = artifacts.open_artifact(run, name)
+        except KeyError:
+            raise Problem(404, self._why_not(run, name)) from None
+        # Random floats do not compress; without this the middleware would spend seconds on finding out.
+        request._request.META["HTTP_ACCEPT_ENCODING"] = "identity"
+        headers: dict[str, Any] = {
+            "Content-Disposition": f'attachment; filename="{run.id}-{name}"',
+            "X-Content-Type-Options": "nosniff",
+        }
+        return HttpResponse(content, content_type=media_type, headers=headers)
+
+    @staticmethod
+    def _why_not(run: Run, name: str) -> str:
+        if not run.is_terminal:
+            return f"The run is {run.status}; its files are there when it has succeeded."
+        there = ", ".join(artifacts.names(run)) or "none"
+        return f"This run has no file {name[:60]!r}; it has: {there}."

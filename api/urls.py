@@ -1,0 +1,23 @@
+"""Every address below /api/v1/. Without a last slash, but for the two documents meant for browsers."""
+
+from django.urls import path, re_path
+
+from api.catalog.views import DocsView, EnginesView, LivenessView, ReadinessView, SchemaView
+from api.runs.views import ArtifactView, RunDetailView, RunsView
+from api.uploads.views import UploadsView
+from api.views import not_found
+
+app_name = "api"
+
+urlpatterns = [
+    path("runs", RunsView.as_view(), name="runs"),
+    path("runs/<slug:run_id>", RunDetailView.as_view(), name="run"),
+    path("runs/<slug:run_id>/artifacts/<str:name>", ArtifactView.as_view(), name="artifact"),
+    path("uploads", UploadsView.as_view(), name="uploads"),
+    path("engines", EnginesView.as_view(), name="engines"),
+    path("healthz", LivenessView.as_view(), name="healthz"),
+    path("readyz", ReadinessView.as_view(), name="readyz"),
+    path("schema/", SchemaView.as_view(), name="schema"),
+    path("docs/", DocsView.as_view(), name="docs"),
+    re_path(r"^(?P<rest>.*)$", not_found),
+]
