@@ -1,8 +1,24 @@
-from django.urls import path
+from django.urls import path, register_converter
 
 from concepts import views
+
+
+class Form:
+    regex = "html|json|svg"
+
+    def to_python(self, value: str) -> str:
+        return value
+
+    def to_url(self, value: str) -> str:
+        return value
+
+
+register_converter(Form, "form")
 
 app_name = "concepts"
 urlpatterns = [
     path("", views.home, name="home"),
+    path("figure/<slug:name>.<form:form>", views.figure, name="home-figure"),
+    path("concepts/<slug:slug>/", views.concept, name="concept"),
+    path("concepts/<slug:slug>/figure/<slug:name>.<form:form>", views.figure, name="figure"),
 ]

@@ -1,10 +1,113 @@
-"""The reader's pages."""
+"""The reader's pages. No view here touches the database."""
 
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.cache import patch_vary_headers
+from django.utils.safestring import mark_safe
+from django.utils.translation import get_language
 from django.views.decorators.http import require_safe
+
+from concepts.figures import Figure, Links, registry
+from concepts.markup import Slot
+from concepts.pages import Book, Page, book
+
+FIGURES = registry()
+
+
+def current_book() -> Book:
+    return book(get_language() or "en")
+
+
+def links_of(figure: str, page: Page | None) -> Links:
+    """Where `figure` lives: on a concept page, or on the home page."""
+    if page:
+        home = reverse("concepts:concept", args=[page.slug])
+        fragment = reverse("concepts:figure", args=[page.slug, figure, "html"])
+    else:
+        home = reverse("concepts:home")
+        fragment = reverse("concepts:home-figure", args=[figure, "html"])
+    return Links(home, fragment, reverse("lab:home"))
+
+
+def state_of(request: HttpRequest) -> dict[str, str]:
+    """The query string as a plain mapping (the last value of a repeated name)."""
+    return {key: str(value) for key, value in request.GET.items()}
 
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    return render(request, "concepts/home.html")
+    figure = FIGURES["compass"]
+    return render(
+        request,
+        "concepts/home.html",
+        {"book": current_book(), "figure": figure.render(state_of(request), links_of("compass", None))},
+    )
+
+
+@require_safe
+def concept(request: HttpRequest, slug: str) -> HttpResponse:
+    page = _page(slug)
+    state = state_of(request)
+    body = "".join(_place(piece, state, page) for piece in page.pieces)
+    shelf = current_book()
+    context = {
+        "page": page,
+        "part": shelf.parts[page.part - 1],
+        "body": mark_safe(body),  # noqa: S308  (our own Markdown, with HTML off, and escaped figures)
+        "canonical": reverse("concepts:concept", args=[slug]),
+    }
+    return render(request, "concepts/concept.html", context)
+
+
+def _page(slug: str) -> Page:
+    try:
+        return current_book().pages[slug]
+    except KeyError:
+        raise Http404(slug) from None
+
+
+def _place(piece: str | Slot, state: Mapping[str, str], page: Page) -> str:
+    if isinstance(piece, str):
+        return piece
+    return FIGURES[piece.figure].render(state, links_of(piece.figure, page), piece.part)
+
+
+@require_safe
+def figure(request: HttpRequest, name: str, form: str, slug: str | None = None) -> HttpResponse:
+    """One figure as a fragment (for htmx), as JSON, or as a picture."""
+    page = _page(slug) if slug else None
+    owned = page.figures if page else {"compass"}
+    if name not in owned:
+        raise Http404(name)
+    answer = FORMS[form](request, FIGURES[name], links_of(name, page))
+    patch_vary_headers(answer, ["HX-Request"])
+    return answer
+
+
+def _fragment(request: HttpRequest, figure: Figure, links: Links) -> HttpResponse:
+    state = state_of(request)
+    query = figure.query(state)
+    address = f"{links.page}?{query}" if query else links.page
+    if not request.headers.get("HX-Request"):
+        # Someone opened the fragment itself: show them the page around it.
+        return redirect(f"{links.page}?{urlencode(state)}" if state else links.page)
+    return HttpResponse(figure.fragment(state, links), headers={"HX-Replace-Url": address})
+
+
+def _json(request: HttpRequest, figure: Figure, links: Links) -> HttpResponse:
+    data: dict[str, Any] = figure.data(state_of(request))
+    status = 422 if "problems" in data else 200
+    return HttpResponse(json.dumps(data, allow_nan=False), status=status, content_type="application/json")
+
+
+def _svg(request: HttpRequest, figure: Figure, links: Links) -> HttpResponse:
+    return HttpResponse(figure.svg(state_of(request)), content_type="image/svg+xml; charset=utf-8")
+
+
+FORMS = {"html": _fragment, "json": _json, "svg": _svg}

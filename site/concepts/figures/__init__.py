@@ -1,1 +1,47 @@
-"""Figures: pure functions from a query string to HTML or SVG."""
+"""Figures: pure functions from a query string to HTML (and, where it makes sense, SVG and JSON).
+
+A figure's state is the query string and nothing else, so that it can be linked, cached, tested, printed, and used
+without JavaScript. A figure module defines one object with the attributes of `Figure` and is listed in FIGURES.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+
+class Figure(Protocol):
+    name: str
+    #: parts that a page may place with `::: figure name part`; "" is the figure itself
+    parts: frozenset[str]
+
+    def render(self, params: Mapping[str, str], links: "Links", part: str = "") -> str:
+        """The part as HTML; never raises, whatever the query string holds."""
+        ...
+
+    def fragment(self, params: Mapping[str, str], links: "Links") -> str:
+        """What htmx swaps in when an input of the figure changes."""
+        ...
+
+    def query(self, params: Mapping[str, str]) -> str:
+        """The canonical query string of this state ("" for the state that the page opens with)."""
+        ...
+
+    def data(self, params: Mapping[str, str]) -> dict[str, Any]:
+        """The figure's numbers, JSON-ready."""
+        ...
+
+    def svg(self, params: Mapping[str, str]) -> str:
+        """The figure as a picture that stands alone."""
+        ...
+
+
+class Links:
+    """Where a figure lives: the page that shows it, the fragment that refreshes it, and the lab."""
+
+    def __init__(self, page: str, fragment: str, lab: str) -> None:
+        self.page, self.fragment, self.lab = page, fragment, lab
+
+
+def registry() -> dict[str, Figure]:
+    from concepts.figures import by_hand, compass
+
+    return {figure.name: figure for figure in (by_hand.FIGURE, compass.FIGURE)}

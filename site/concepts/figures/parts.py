@@ -1,0 +1,152 @@
+"""The parts that figures are built of, each a function from data to HTML."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+
+if TYPE_CHECKING:
+    from concepts.figures.numbers import MatrixInput
+
+EMPTY = mark_safe("")
+
+
+def symbol(letter: str, *indices: int) -> SafeString:
+    """An italic letter with its indices, as in running arithmetic."""
+    if not indices:
+        return format_html("<var>{}</var>", letter)
+    return format_html("<var>{}</var><sub>{}</sub>", letter, ",".join(map(str, indices)) if indices else "")
+
+
+def table(
+    caption: str,
+    rows: Sequence[Sequence[SafeString]],
+    row_heads: Sequence[SafeString],
+    column_heads: Sequence[SafeString],
+    foot: Sequence[SafeString] = (),
+) -> SafeString:
+    """A matrix as a table. Every item of `rows` is a whole <td>."""
+    head = format_html(
+        "<thead><tr><td></td>{}</tr></thead>",
+        format_html_join("", '<th scope="col">{}</th>', ((text,) for text in column_heads)),
+    )
+    body = format_html_join(
+        "",
+        '<tr><th scope="row">{}</th>{}</tr>',
+        ((name, join(cells)) for name, cells in zip(row_heads, rows, strict=True)),
+    )
+    return format_html(
+        '<div class="matrix-scroll"><table class="matrix"><caption class="visually-hidden">{}</caption>{}'
+        "<tbody>{}</tbody>{}</table></div>",
+        caption,
+        head,
+        body,
+        format_html("<tfoot><tr>{}</tr></tfoot>", join(foot)) if foot else EMPTY,
+    )
+
+
+def join(items: Sequence[SafeString]) -> SafeString:
+    return mark_safe("".join(items))  # noqa: S308  (made of safe strings)
+
+
+def cell(
+    text: str,
+    *,
+    i: int | None = None,
+    j: int | None = None,
+    heat: str = "",
+    lit: bool = False,
+    href: str = "",
+    label: str = "",
+    extra: str = "",
+) -> SafeString:
+    """A <td>. `i` and `j` tie it to the cells of the other matrices with the same indices."""
+    classes = " ".join(filter(None, (heat, "lit" if lit else "", extra)))
+    content: str = text
+    if href:
+        content = format_html(
+            '<a href="{}" aria-label="{}"{}>{}</a>',
+            href,
+            label,
+            mark_safe(' aria-current="true"') if lit else "",
+            text,
+        )
+    return format_html(
+        "<td{}{}{}>{}</td>",
+        format_html(' class="{}"', classes) if classes else "",
+        format_html(' data-i="{}"', i) if i else "",
+        format_html(' data-j="{}"', j) if j else "",
+        content,
+    )
+
+
+def input_matrix(
+    matrix: "MatrixInput",
+    *,
+    prefix: str,
+    row_head: Callable[[int], SafeString],
+    coordinate: str,
+    label: Callable[[int, int], str],
+    caption: str,
+    lit_row: int,
+) -> SafeString:
+    """A matrix of number inputs, with the messages of its bad cells below it.
+
+    `coordinate` says whether a row of this matrix is an `i` (a query) or a `j` (a key) of the shared cell.
+    """
+    rows = []
+    for i, texts in enumerate(matrix.texts, 1):
+        cells = []
+        for j, text in enumerate(texts, 1):
+            key = f"{matrix.name}{i}{j}"
+            name = f"{prefix}-{key}"
+            cells.append(
+                format_html(
+                    '<td data-{}="{}"{}><label class="visually-hidden" for="{}">{}</label><input type="number"'
+                    ' step="any" min="-1000" max="1000" inputmode="decimal" autocomplete="off" required'
+                    ' id="{}" name="{}" value="{}" aria-describedby="{}-{}-problems"{}></td>',
+                    coordinate,
+                    i,
+                    mark_safe(' class="lit"') if i == lit_row else "",
+                    name,
+                    label(i, j),
+                    name,
+                    key,
+                    text,
+                    prefix,
+                    matrix.name,
+                    mark_safe(' aria-invalid="true"') if key in matrix.problems else "",
+                )
+            )
+        rows.append(cells)
+    heads = [row_head(i) for i in range(1, len(matrix.texts) + 1)]
+    columns = [mark_safe(str(j)) for j in range(1, len(matrix.texts[0]) + 1)]  # noqa: S308
+    return table(caption, rows, heads, columns)
+
+
+def problems(
+    matrix: "MatrixInput", *, prefix: str, label: Callable[[int, int], str], oob: bool = False
+) -> SafeString:
+    """The messages of a matrix; `oob` makes htmx put them in their place beside the inputs."""
+    lines = []
+    for key, message in matrix.problems.items():
+        where = label(int(key[-2]), int(key[-1])) + ": " if key else ""
+        lines.append((f"{prefix}-{key}" if key else "", where, message))
+    return format_html(
+        '<div id="{}-{}-problems" class="problems"{}>{}</div>',
+        prefix,
+        matrix.name,
+        mark_safe(' hx-swap-oob="true"') if oob else "",
+        format_html_join("", '<p class="error" data-error-for="{}">{}{}</p>', lines),
+    )
+
+
+def bar(share: float, *, css: str = "w") -> SafeString:
+    """A bar that fills `share` (0 to 1) of its track."""
+    return format_html(
+        '<svg class="share {}" viewBox="0 0 100 12" preserveAspectRatio="none" aria-hidden="true">'
+        '<rect class="track" width="100" height="12"/><rect class="fill" width="{}" height="12"/></svg>',
+        css,
+        f"{100 * min(max(share, 0.0), 1.0):.2f}",
+    )

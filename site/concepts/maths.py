@@ -1,0 +1,45 @@
+"""LaTeX to MathML, on the server."""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+
+from latex2mathml.converter import convert
+
+# latex2mathml writes what it does not know through to the page; a reader must never see it.
+RAW = re.compile(r"\\[A-Za-z]*")
+IDENTIFIER = re.compile(r"<mi([^>]*)>([^<]+)</mi>")
+# Not in MathML Core; browsers that implement the standard ignore them or complain.
+NAMED_SPACE = re.compile(r'<mspace width="negative\w+" ?/>')
+
+
+class MathsError(ValueError):
+    """A formula that cannot be turned into clean MathML."""
+
+
+@cache
+def _convert(latex: str, display: bool) -> str:
+    try:
+        mathml = str(convert(latex, display="block" if display else "inline"))
+    except Exception as error:  # latex2mathml raises a zoo of its own, and IndexError besides
+        raise MathsError(f"formula ${latex}$: {type(error).__name__} {error}") from error
+    if raw := RAW.search(mathml):
+        raise MathsError(f"formula ${latex}$: {raw[0]} is not a command that becomes MathML")
+    if "style=" in mathml:
+        raise MathsError(f"formula ${latex}$: it needs an inline style, which the page's policy forbids")
+    return NAMED_SPACE.sub("", mathml)
+
+
+def to_mathml(latex: str, *, display: bool = False, symbols: Mapping[str, str] | None = None) -> str:
+    """MathML of `latex`; each identifier in `symbols` is tied to the figure's part of that name."""
+    mathml = _convert(latex.strip(), display)
+    if not symbols:
+        return mathml
+
+    def tie(match: re.Match[str]) -> str:
+        part = symbols.get(match[2])
+        if part is None:
+            return match[0]
+        return f'<mi{match[1]} class="sym {part}" data-sym="{part}">{match[2]}</mi>'
+
+    return IDENTIFIER.sub(tie, mathml)

@@ -1,0 +1,195 @@
+"""The book: the table of contents, the bibliography and the concept pages of one language.
+
+A language is a folder of content/. Everything is read once, on first use (the app's `ready` asks for it, so that a
+mistake in the content stops the start and not a reader), and kept.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from django.conf import settings
+from django.utils.translation import override
+
+from concepts.errors import ContentError
+from concepts.figures import registry
+from concepts.markup import Context, Heading, Slot, Symbol, render
+
+CONTENT = Path(__file__).resolve().parent / "content"
+REQUIRED = ("title", "part", "summary", "covers", "sources")
+OPTIONAL = ("prerequisites", "next", "figure", "symbols", "kernels", "engines")
+
+
+@dataclass(frozen=True)
+class Source:
+    key: str
+    authors: str
+    short: str
+    title: str
+    venue: str
+    year: int
+    url: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the table of contents."""
+
+    slug: str
+    title: str
+    written: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    number: int
+    numeral: str
+    title: str
+    summary: str
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class Page:
+    slug: str
+    title: str
+    part: int
+    summary: str
+    covers: tuple[str, ...]
+    prerequisites: tuple[Entry, ...]
+    next: tuple[Entry, ...]
+    sources: tuple[Source, ...]
+    engines: tuple[str, ...]
+    pieces: tuple[str | Slot, ...]
+    headings: tuple[Heading, ...]
+    facts: frozenset[str]
+    words: int
+
+    @property
+    def figures(self) -> frozenset[str]:
+        return frozenset(piece.figure for piece in self.pieces if isinstance(piece, Slot))
+
+
+@dataclass(frozen=True)
+class Book:
+    language: str
+    parts: tuple[Part, ...]
+    pages: Mapping[str, Page]
+
+    @property
+    def size(self) -> int:
+        return sum(len(part.entries) for part in self.parts)
+
+
+def _yaml(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise ContentError(str(path), mark.line + 1 if mark else 1, str(error)) from error
+
+
+@cache
+def sources() -> Mapping[str, Source]:
+    return {key: Source(key=key, **fields) for key, fields in _yaml(CONTENT / "sources.yaml").items()}
+
+
+@cache
+def book(language: str) -> Book:
+    """The book in `language`, or in the first language of the settings where that has no content."""
+    folder = CONTENT / language
+    if not folder.is_dir():
+        return book(settings.LANGUAGE_CODE)
+    with override(language):
+        return load(folder, language)
+
+
+def load(folder: Path, language: str) -> Book:
+    written = frozenset(path.stem for path in folder.glob("*.md"))
+    parts = []
+    for number, part in enumerate(_yaml(folder / "contents.yaml"), 1):
+        entries = tuple(Entry(slug, title, slug in written) for slug, title in part["concepts"].items())
+        numeral = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII")[number - 1]
+        parts.append(Part(number, numeral, part["title"], part["summary"], entries))
+    listed = {entry.slug: entry for part in parts for entry in part.entries}
+    if stray := written - listed.keys():
+        raise ContentError(
+            str(folder / "contents.yaml"), 1, f"pages without a line here: {', '.join(sorted(stray))}"
+        )
+    pages = {slug: load_page(folder / f"{slug}.md", listed) for slug in listed if slug in written}
+    return Book(language, tuple(parts), pages)
+
+
+def load_page(path: Path, listed: Mapping[str, Entry]) -> Page:
+    text = path.read_text(encoding="utf-8")
+    match = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
+    if not match:
+        raise ContentError(path.name, 1, "a page starts with front matter between two lines of ---")
+    try:
+        front = yaml.safe_load(match[1])
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise ContentError(path.name, mark.line + 2 if mark else 1, str(error)) from error
+    _check_front(path, front, match[1], listed)
+    figures = registry()
+    bibliography = sources()
+    context = Context(
+        file=path.name,
+        first_line=match[0].count("\n") + 1,
+        titles={slug: entry.title for slug, entry in listed.items()},
+        written=frozenset(slug for slug, entry in listed.items() if entry.written),
+        sources={key: vars(bibliography[key]) for key in front["sources"]},
+        figures={name: figure.parts for name, figure in figures.items()},
+        symbols=[Symbol(**symbol) for symbol in front.get("symbols", [])],
+        figure_id=front.get("figure", ""),
+    )
+    body = text[match.end() :]
+    pieces, headings = render(body, context)
+    return Page(
+        slug=path.stem,
+        title=front["title"],
+        part=front["part"],
+        summary=front["summary"],
+        covers=tuple(front["covers"]),
+        prerequisites=tuple(listed[slug] for slug in front.get("prerequisites", [])),
+        next=tuple(listed[slug] for slug in front.get("next", [])),
+        sources=tuple(bibliography[key] for key in front["sources"]),
+        engines=tuple(front.get("engines", [])),
+        pieces=tuple(pieces),
+        headings=tuple(headings),
+        facts=frozenset(context.used["facts"]),
+        words=_count_words(pieces),
+    )
+
+
+def _check_front(path: Path, front: Any, text: str, listed: Mapping[str, Entry]) -> None:
+    def fail(word: str, message: str) -> ContentError:
+        lines = text.split("\n")
+        line = next((n for n, content in enumerate(lines, 2) if word and word in content), 1)
+        return ContentError(path.name, line, message)
+
+    if not isinstance(front, dict):
+        raise fail("", "the front matter is not a list of keys and values")
+    if missing := [key for key in REQUIRED if key not in front]:
+        raise fail("", f"the front matter lacks {', '.join(missing)}")
+    if unknown := front.keys() - set(REQUIRED) - set(OPTIONAL):
+        key = min(unknown)
+        raise fail(key, f"the front matter has an unknown key {key}")
+    for key in front["sources"]:
+        if key not in sources():
+            raise fail(key, f"sources.yaml has no {key}")
+    for slug in [*front.get("prerequisites", []), *front.get("next", [])]:
+        if slug not in listed:
+            raise fail(slug, f"{slug} is not in the table of contents")
+    if front["title"] != listed[path.stem].title:
+        raise fail("title", f"the table of contents calls this page “{listed[path.stem].title}”")
+
+
+def _count_words(pieces: list[str | Slot]) -> int:
+    html = " ".join(piece for piece in pieces if isinstance(piece, str))
+    html = re.sub(r"<math.*?</math>", "x", html, flags=re.DOTALL)
+    return len(re.sub(r"<[^>]+>", " ", html).split())

@@ -1,0 +1,87 @@
+// One cell, shared by every matrix of a figure: hover or focus shows it, a click keeps it (and puts it into the
+// address). Without this file each cell is a link that does the same by loading the page again.
+(function () {
+  "use strict";
+  const STEP = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+
+  const kept = (figure) => figure.querySelector("[data-cell-input]").value.split(",").map(Number);
+
+  function show(figure, i, j) {
+    for (const element of figure.querySelectorAll("[data-i], [data-j]")) {
+      const on = (!element.dataset.i || +element.dataset.i === i) && (!element.dataset.j || +element.dataset.j === j);
+      element.classList.toggle("lit", on);
+    }
+    for (const line of figure.querySelectorAll("[data-for]")) {
+      line.hidden = line.dataset.for !== i + "," + j && line.dataset.for !== i + ",*";
+    }
+  }
+
+  function keep(figure, i, j, href) {
+    figure.querySelector("[data-cell-input]").value = i + "," + j;
+    for (const link of figure.querySelectorAll("td a[href]")) {
+      const cell = link.parentElement.dataset;
+      const on = +cell.i === i && +cell.j === j;
+      link.tabIndex = on ? 0 : -1;
+      if (on) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
+    }
+    show(figure, i, j);
+    if (href) history.replaceState(history.state, "", href.split("#")[0]);
+  }
+
+  function cellOf(figure, target) {
+    const element = target.closest("[data-i], [data-j]");
+    if (!element || !figure.contains(element)) return null;
+    const [i, j] = kept(figure);
+    return [+(element.dataset.i || i), +(element.dataset.j || j)];
+  }
+
+  function limits(figure) {
+    let rows = 1, columns = 1;
+    for (const { dataset } of figure.querySelectorAll("td[data-i][data-j]")) {
+      rows = Math.max(rows, +dataset.i);
+      columns = Math.max(columns, +dataset.j);
+    }
+    return [rows, columns];
+  }
+
+  function start(figure) {
+    const preview = (event) => {
+      const cell = cellOf(figure, event.target);
+      if (cell) show(figure, ...cell); else show(figure, ...kept(figure));
+    };
+    figure.addEventListener("pointerover", (event) => { if (event.pointerType !== "touch") preview(event); });
+    figure.addEventListener("pointerleave", () => show(figure, ...kept(figure)));
+    figure.addEventListener("focusin", preview);
+    figure.addEventListener("focusout", () => show(figure, ...kept(figure)));
+    figure.addEventListener("click", (event) => {
+      const link = event.target.closest("td[data-i][data-j] a[href]");
+      if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+      event.preventDefault();
+      keep(figure, ...cellOf(figure, link), link.href);
+    });
+    figure.addEventListener("keydown", (event) => {
+      const link = event.target.closest("td[data-i][data-j] a[href]");
+      const step = STEP[event.key];
+      if (!link || !step) return;
+      event.preventDefault();
+      const [i, j] = cellOf(figure, link), [rows, columns] = limits(figure);
+      const to = [Math.min(Math.max(i + step[0], 1), rows), Math.min(Math.max(j + step[1], 1), columns)];
+      const next = link.closest("table").querySelector(`td[data-i="${to[0]}"][data-j="${to[1]}"] a`);
+      keep(figure, ...to, next.href);
+      next.focus();
+    });
+    keep(figure, ...kept(figure));
+  }
+
+  document.querySelectorAll("[data-cells]").forEach(start);
+
+  document.addEventListener("htmx:afterSettle", (event) => {
+    const figure = event.target.closest("[data-cells]");
+    if (!figure) return;
+    const bad = new Set([...figure.querySelectorAll("[data-error-for]")].map((error) => error.dataset.errorFor));
+    for (const input of figure.querySelectorAll("input[type=number]")) {
+      if (bad.has(input.id)) input.setAttribute("aria-invalid", "true"); else input.removeAttribute("aria-invalid");
+    }
+    keep(figure, ...kept(figure));
+  });
+})();
