@@ -1,0 +1,42 @@
+"""Looking into the arrays of a run: one batch row, one head, and as much of it as fits on a page."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernels.spec import RunSpec
+from lab.heatmap import Kind
+
+# The results that are [queries, keys], best first, with their colour scale: "div" has zero in its middle.
+MAPS: dict[str, Kind] = {
+    "weights": "seq",
+    "masked_scores": "div",
+    "softcapped_scores": "div",
+    "scores": "div",
+}
+
+
+def one(array: np.ndarray, name: str, spec: RunSpec, batch: int, head: int) -> np.ndarray:
+    """The [rows, columns] (for lse: [rows]) of one batch row and head of a result."""
+    if spec.is_packed and name == "out":
+        width = array.shape[-1] // spec.num_heads
+        return np.asarray(array[batch, :, head * width : (head + 1) * width])
+    rank = 3 if name == "lse" else 4
+    return np.asarray(array.reshape((1,) * (rank - array.ndim) + array.shape)[batch, head])
+
+
+@dataclass(frozen=True)
+class Window:
+    """The upper left corner of a matrix, to be printed as numbers. values: [rows, columns]."""
+
+    values: np.ndarray
+    total_rows: int
+    total_columns: int
+
+    @property
+    def is_cut(self) -> bool:
+        return self.values.shape != (self.total_rows, self.total_columns)
+
+
+def window(matrix: np.ndarray, rows: int = 32, columns: int = 12) -> Window:
+    return Window(matrix[:rows, :columns], *matrix.shape)

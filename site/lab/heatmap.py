@@ -1,0 +1,236 @@
+"""A heat map of attention weights or scores as a pure function of numbers.
+
+`figure` makes a HeatMap from one [rows, columns] array; `svg` draws it with the classes of the design
+system (no inline style: the colours follow the page's theme). Larger maps are reduced to at most
+LIMIT × LIMIT cells by block maximum, so that a peak is never averaged away, and the caption says so.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from django.utils.functional import cached_property
+from django.utils.html import escape, format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from concepts.figures import scales
+
+LIMIT = 64
+STEPS = 20  # the classes run from heat-…-0 to heat-…-20
+MASKED = -1
+NOT_A_NUMBER = -2
+NUMBERS_UP_TO = 8  # columns; more do not leave room to print a number in each cell
+
+Kind = Literal["seq", "div"]
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """A picture of one matrix. values: [rows, columns] after reduction, float64."""
+
+    values: np.ndarray
+    kind: Kind
+    row_block: int
+    column_block: int
+    source_rows: int
+    source_columns: int
+    largest: float  # of the finite values (of their size, for "div"); 0 when there are none
+
+    @property
+    def rows(self) -> int:
+        return int(self.values.shape[0])
+
+    @property
+    def columns(self) -> int:
+        return int(self.values.shape[1])
+
+    @property
+    def is_reduced(self) -> bool:
+        return self.row_block > 1 or self.column_block > 1
+
+    @property
+    def has_masked(self) -> bool:
+        return bool(np.isneginf(self.values).any())
+
+    @property
+    def shows_numbers(self) -> bool:
+        return self.columns <= NUMBERS_UP_TO and not self.is_reduced
+
+    @property
+    def lowest(self) -> float:
+        return -self.largest if self.kind == "div" else 0.0
+
+    @cached_property
+    def levels(self) -> np.ndarray:
+        return levels(self.values, self.kind, self.largest)
+
+    def row_name(self, row: int) -> str:
+        return span(row, self.row_block, self.source_rows)
+
+    def column_name(self, column: int) -> str:
+        return span(column, self.column_block, self.source_columns)
+
+    def row_start(self, row: int) -> int:
+        return row * self.row_block
+
+    def column_start(self, column: int) -> int:
+        return column * self.column_block
+
+    def table(self) -> list[tuple[str, list[str]]]:
+        """The same cells as text: (name of the row, its values)."""
+        return [(self.row_name(i), [number(value) for value in row]) for i, row in enumerate(self.values)]
+
+    def column_names(self) -> list[str]:
+        return [self.column_name(column) for column in range(self.columns)]
+
+
+def figure(values: np.ndarray, kind: Kind, limit: int = LIMIT) -> HeatMap:
+    """The heat map of a [rows, columns] array."""
+    if values.ndim != 2:
+        raise ValueError(f"a heat map shows a matrix, not an array of shape {values.shape}")
+    row_block, column_block = (max(1, math.ceil(size / limit)) for size in values.shape)
+    reduced = block_maximum(values.astype(np.float64), row_block, column_block)
+    finite = reduced[np.isfinite(reduced)]
+    largest = float(np.abs(finite).max()) if finite.size else 0.0
+    return HeatMap(reduced, kind, row_block, column_block, *values.shape, largest)
+
+
+def block_maximum(values: np.ndarray, row_block: int, column_block: int) -> np.ndarray:
+    """The largest value of each block; a NaN anywhere in a block shows, −inf only when it is all there is."""
+    rows, columns = values.shape
+    if row_block > 1:
+        values = np.maximum.reduceat(values, range(0, rows, row_block), axis=0)
+    if column_block > 1:
+        values = np.maximum.reduceat(values, range(0, columns, column_block), axis=1)
+    return values
+
+
+def levels(values: np.ndarray, kind: Kind, largest: float) -> np.ndarray:
+    """Which colour class each value takes: 0 … STEPS, or MASKED, or NOT_A_NUMBER."""
+    unit = np.where(np.isfinite(values), values, 0.0) / (largest or 1.0)
+    unit[np.isposinf(values)] = 1.0
+    position = unit * STEPS if kind == "seq" else (unit + 1) * STEPS / 2
+    level = np.rint(np.clip(position, 0, STEPS)).astype(int)
+    level[np.isneginf(values)] = MASKED
+    level[np.isnan(values)] = NOT_A_NUMBER
+    return level
+
+
+def span(index: int, block: int, size: int) -> str:
+    """The source rows (or columns) that a cell stands for: "3", or "24–31"."""
+    first = index * block
+    last = min(first + block, size) - 1
+    return str(first) if first == last else f"{first}–{last}"
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A number for people: fixed point where that reads well, scientific elsewhere, typographic minus."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if value == 0:
+        return "0"
+    size = abs(value)
+    text = f"{value:.{digits}f}" if 10**-digits * 0.5 <= size < 1e6 else f"{value:.2e}"
+    return text.replace("-", "−")
+
+
+# --- SVG -----------------------------------------------------------------------------------------
+
+LEFT, TOP = 56, 48  # room for axis names and ticks, in SVG units (pixels at natural size)
+MIDDLE = 'text-anchor="middle"'
+CENTERED = f'{MIDDLE} dominant-baseline="central"'
+
+# The attributes of a cell, and of the number printed on it, for a level of the scale.
+Paint = Callable[[Kind, int], tuple[str, str]]
+
+
+def by_class(kind: Kind, level: int) -> tuple[str, str]:
+    """Colours from the page's stylesheet, which follow its theme."""
+    unusual = {MASKED: "cell-masked", NOT_A_NUMBER: "cell-nan"}
+    return f'class="{unusual.get(level, f"heat-{kind}-{level}")}"', f'class="on-heat" {CENTERED}'
+
+
+def by_value(kind: Kind, level: int) -> tuple[str, str]:
+    """The light colours themselves, for a file that travels without a stylesheet."""
+    if level < 0:
+        return 'fill="#ffffff" stroke="#8b8492"', f'fill="#57515f" {CENTERED}'
+    color = (scales.sequential if kind == "seq" else scales.diverging)(level)
+    return f'fill="{color.hex}"', f'fill="{scales.ink(color).hex}" {CENTERED}'
+
+
+def svg(heat_map: HeatMap, label: str, paint: Paint = by_class) -> SafeString:
+    """The map as SVG; every cell carries its value as a <title>, and `label` names the whole."""
+    width, height = cell_size(heat_map)
+    total = (LEFT + heat_map.columns * width + 1, TOP + heat_map.rows * height + 1)
+    head = '<svg class="heatmap" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">'
+    return format_html(head + "{}{}</svg>", *total, *total, label, axes(heat_map), cells(heat_map, paint))
+
+
+def document(heat_map: HeatMap, label: str) -> str:
+    """The map as a file of its own."""
+    head = '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="13" '
+    return svg(heat_map, label, by_value).replace("<svg ", head, 1)
+
+
+def cell_size(heat_map: HeatMap) -> tuple[int, int]:
+    """Width and height of a cell in SVG units."""
+    if heat_map.shows_numbers:
+        return 68, 44
+    side = min(40, max(8, 512 // max(heat_map.rows, heat_map.columns, 1)))
+    return side, side
+
+
+def cells(heat_map: HeatMap, paint: Paint) -> SafeString:
+    """One <g> per row; a number, if there is room, comes right after its cell."""
+    width, height = cell_size(heat_map)
+    title = escape(_("query {row}, key {column}: {value}"))
+    size = f'width="{width}" height="{height}"'
+    paints = {level: paint(heat_map.kind, level) for level in range(NOT_A_NUMBER, STEPS + 1)}
+    names = heat_map.column_names()
+    parts = []
+    for row in range(heat_map.rows):
+        row_name, row_levels = heat_map.row_name(row), heat_map.levels[row].tolist()
+        parts.append(f'<g transform="translate({LEFT} {TOP + row * height})">')
+        for column, value in enumerate(heat_map.values[row].tolist()):
+            rect, ink = paints[row_levels[column]]
+            shown = number(value)
+            name = title.format(row=row_name, column=names[column], value=shown)
+            parts.append(f'<rect {rect} x="{column * width}" {size}><title>{name}</title></rect>')
+            if heat_map.shows_numbers:
+                parts.append(
+                    f'<text {ink} x="{column * width + width // 2}" y="{height // 2}">{shown}</text>'
+                )
+        parts.append("</g>")
+    # Made of numbers and one escaped sentence. format_html on each of 4,096 cells takes ten times as long.
+    return SafeString("".join(parts))
+
+
+def axes(heat_map: HeatMap) -> SafeString:
+    """Names and ticks; at most about eight ticks a side, so that they never touch."""
+    width, height = cell_size(heat_map)
+    keys = (
+        (SafeString(MIDDLE), LEFT + column * width + width / 2, TOP - 8, heat_map.column_start(column))
+        for column in range(0, heat_map.columns, tick_step(heat_map.columns))
+    )
+    end = SafeString('text-anchor="end" dominant-baseline="central"')
+    queries = (
+        (end, LEFT - 8, TOP + row * height + height / 2, heat_map.row_start(row))
+        for row in range(0, heat_map.rows, tick_step(heat_map.rows))
+    )
+    return format_html(
+        '<text class="axis" x="{}" y="14">{}</text><text class="axis" x="0" y="{}">{}</text>{}',
+        LEFT,
+        _("key →"),
+        TOP - 8,
+        _("query ↓"),
+        format_html_join("", '<text class="tick" {} x="{}" y="{}">{}</text>', (*keys, *queries)),
+    )
+
+
+def tick_step(size: int) -> int:
+    return next(step for step in (1, 2, 4, 8, 16, 32, 64) if size / step <= 8 or step == 64)

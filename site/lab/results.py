@@ -1,0 +1,307 @@
+"""What the page of a finished run shows of its result, as plain data for its templates."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+from django.http import HttpRequest, QueryDict
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from kernels.spec import RunSpec
+from lab import arrays, heatmap, units
+from workers import artifacts
+from workers.models import Run
+
+MAX_LINKS = 32  # heads beyond which the picker is a number box
+
+MAP_NAMES = {
+    "weights": gettext_lazy("Weights"),
+    "masked_scores": gettext_lazy("Masked scores"),
+    "softcapped_scores": gettext_lazy("Softcapped scores"),
+    "scores": gettext_lazy("Scores"),
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which slice the reader looks at; from the query string, never out of range."""
+
+    batch: int
+    head: int
+    map: str
+
+    @classmethod
+    def read(cls, query: QueryDict, spec: RunSpec, maps: list[str]) -> "Choice":
+        chosen = query.get("map", "")
+        return cls(
+            batch=index(query.get("batch", ""), spec.batch),
+            head=index(query.get("head", ""), spec.num_heads),
+            map=chosen if chosen in maps else (maps[0] if maps else ""),
+        )
+
+
+def index(text: str, size: int) -> int:
+    return min(int(text), max(size - 1, 0)) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def result(run: Run, spec: RunSpec, request: HttpRequest) -> dict[str, Any]:
+    loaded = artifacts.load_results(run)
+    maps = [name for name in arrays.MAPS if name in loaded]
+    choice = Choice.read(request.GET, spec, maps)
+    found = run.result or {}
+    return {
+        "choice": choice,
+        "pickers": pickers(choice, spec, maps, request.GET),
+        "map": map_section(loaded, spec, choice, map_address(run, choice, request)) if maps else None,
+        "out": out_section(loaded, spec, choice),
+        "accuracy": accuracy(found.get("numerics") or {}),
+        "timing": timing(found.get("timing") or {}, run.environment or {}),
+        "memory": memory(found.get("memory") or {}),
+        "traffic": traffic(found.get("traffic") or {}),
+        "cost": cost(found.get("cost") or {}),
+        "notes": found.get("notes") or [],
+        "environment": [item for item in (run.environment or {}).items() if item[1] is not None],
+        "inputs": inputs(run),
+        "downloads": downloads(run, request),
+        "missing_files": not loaded,
+    }
+
+
+def pickers(choice: Choice, spec: RunSpec, maps: list[str], query: QueryDict) -> list[dict[str, Any]]:
+    """One picker for every choice that there is: a row of links, or a number box for very many."""
+    found = []
+    if len(maps) > 1:
+        options = [(name, str(MAP_NAMES[name]), name == choice.map) for name in maps]
+        found.append(picker("map", _("Matrix"), options, query))
+    for name, label, size, chosen in (
+        ("batch", _("Batch row"), spec.batch, choice.batch),
+        ("head", _("Head"), spec.num_heads, choice.head),
+    ):
+        if size > 1:
+            options = [(str(i), str(i), i == chosen) for i in range(size)] if size <= MAX_LINKS else []
+            found.append(picker(name, label, options, query) | {"last": size - 1, "chosen": chosen})
+    return found
+
+
+def picker(name: str, label: str, options: list[tuple[str, str, bool]], query: QueryDict) -> dict[str, Any]:
+    """Links that change one choice and keep the others (and the share key)."""
+    kept = [(key, query[key]) for key in ("key", "map", "batch", "head") if key in query and key != name]
+    return {
+        "name": name,
+        "label": label,
+        "kept": kept,
+        "options": [
+            {"label": text, "href": "?" + urlencode([*kept, (name, value)]), "current": current}
+            for value, text, current in options
+        ],
+    }
+
+
+def map_address(run: Run, choice: Choice, request: HttpRequest) -> str:
+    """Where the chosen heat map is as a file of its own."""
+    query = {"batch": choice.batch, "head": choice.head}
+    if key := request.GET.get("key"):
+        query["key"] = key
+    address = reverse("lab:map", kwargs={"run_id": run.id, "map_name": choice.map})
+    return f"{address}?{urlencode(query)}"
+
+
+def map_section(
+    loaded: Mapping[str, np.ndarray], spec: RunSpec, choice: Choice, address: str
+) -> dict[str, Any]:
+    values = arrays.one(loaded[choice.map], choice.map, spec, choice.batch, choice.head)
+    name = MAP_NAMES[choice.map]
+    if not values.size:
+        return {"name": name, "is_empty": True}
+    found = heatmap.figure(values, arrays.MAPS[choice.map])
+    label = _("{name} as a heat map: {rows} queries down, {columns} keys across. A table follows.")
+    return {
+        "name": name,
+        "address": address,
+        "svg": heatmap.svg(found, label.format(name=name, rows=found.rows, columns=found.columns)),
+        "figure": found,
+        "legend": legend(found),
+        "caption": map_caption(found),
+        "columns": found.column_names(),
+        "rows": found.table(),
+    }
+
+
+def standalone_map(run: Run, name: str, request: HttpRequest) -> str | None:
+    """A heat map as a file of its own; None when the run has no such matrix."""
+    if name not in run.array_info:
+        return None
+    spec = RunSpec.from_dict(run.spec)
+    choice = Choice.read(request.GET, spec, [name])
+    values = arrays.one(artifacts.load_results(run)[name], name, spec, choice.batch, choice.head)
+    if not values.size:
+        return None
+    return heatmap.document(heatmap.figure(values, arrays.MAPS[name]), str(MAP_NAMES[name]))
+
+
+def map_caption(found: heatmap.HeatMap) -> str:
+    """How the picture relates to the numbers; empty when it shows each of them."""
+    if not found.is_reduced:
+        return ""
+    sentence = _(
+        "{rows:,} × {columns:,} numbers do not fit: each cell shows the largest of the {down} × {across} "
+        "numbers it stands for, so that every peak stays visible. All of them are in the downloads."
+    )
+    return sentence.format(
+        rows=found.source_rows, columns=found.source_columns, down=found.row_block, across=found.column_block
+    )
+
+
+def legend(found: heatmap.HeatMap) -> list[tuple[str, str]]:
+    """(class, number) of a few steps of the scale."""
+    unit = (found.largest - found.lowest) / heatmap.STEPS
+    steps = range(0, heatmap.STEPS + 1, 5)
+    return [(f"heat-{found.kind}-{step}", heatmap.number(found.lowest + unit * step)) for step in steps]
+
+
+def out_section(loaded: Mapping[str, np.ndarray], spec: RunSpec, choice: Choice) -> dict[str, Any] | None:
+    """The output as a table, with the log-sum-exp of each row beside it."""
+    found = {
+        name: arrays.one(loaded[name], name, spec, choice.batch, choice.head)
+        for name in ("out", "lse")
+        if name in loaded
+    }
+    if not found:
+        return None
+    lse = found.get("lse")
+    out = found.get("out", np.zeros((spec.q_len, 0)))
+    part = arrays.window(out)
+    columns = part.values.shape[1]
+    return {
+        "part": part,
+        "shown_rows": len(part.values),
+        "shown_columns": columns,
+        "columns": range(columns),
+        "has_lse": lse is not None,
+        "rows": [
+            {
+                "out": [heatmap.number(float(value)) for value in row],
+                "lse": "" if lse is None else heatmap.number(float(lse[i])),
+            }
+            for i, row in enumerate(part.values)
+        ],
+    }
+
+
+def accuracy(numerics: Mapping[str, Any]) -> dict[str, Any] | None:
+    if not numerics:
+        return None
+    names = {
+        "max_abs_err": _("largest error"),
+        "bound": _("allowed for this number format and length"),
+        "max_rel_err": _("largest relative error"),
+        "rmse": _("root mean square error"),
+    }
+    given = {key: numerics.get(key) for key in names}
+    return {
+        "within": numerics.get("within_bound"),
+        "rows": [(names[key], scientific(value)) for key, value in given.items() if value is not None],
+        "nan_count": numerics.get("nan_count") or 0,
+        "max_abs_err": scientific(numerics.get("max_abs_err")),
+        "bound": scientific(numerics.get("bound")),
+    }
+
+
+def scientific(value: Any) -> str:
+    """1.2e-7 for people; the contract's strings for non-finite numbers pass as they are."""
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    return "0" if value == 0 else f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e+").replace("-", "−")
+
+
+def timing(found: Mapping[str, Any], environment: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A time only where it says something: the interpreter's never does."""
+    if not found:
+        return None
+    samples = found.get("samples_ns") or []
+    interpreted = found.get("method") == "interpreter" or not found.get("representative", False)
+    context: dict[str, Any] = {
+        "method": found.get("method"),
+        "is_speed": not interpreted,
+        "n": len(samples),
+        "warmup": found.get("warmup"),
+        "device": environment.get("gpu_name") or environment.get("device") or "",
+    }
+    if not interpreted and found.get("median_ns") is not None:
+        for name in ("median", "p10", "p90"):
+            context[name] = units.nanoseconds(found[f"{name}_ns"])
+    return context
+
+
+def memory(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    if not found:
+        return None
+    sizes = {name: found.get(f"{name}_bytes") for name in ("peak", "predicted")}
+    return {
+        "method": found.get("method"),
+        **{name: units.size(value) if value is not None else None for name, value in sizes.items()},
+    }
+
+
+def traffic(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    if found.get("bytes_read") is None:
+        return None
+    return {
+        "read": units.size(found["bytes_read"]),
+        "written": units.size(found.get("bytes_written") or 0),
+        "method": found.get("method"),
+    }
+
+
+def cost(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    if found.get("flops") is None:
+        return None
+    intensity = found.get("arithmetic_intensity")
+    return {
+        "flops": units.count(found["flops"]),
+        "bytes_min": units.size(found.get("bytes_min") or 0),
+        "intensity": units.significant(intensity) if isinstance(intensity, int | float) else "–",
+    }
+
+
+def inputs(run: Run) -> list[dict[str, Any]]:
+    """Each input with its origin and the digest of the numbers that the engine saw."""
+    rows = []
+    for name, given in run.spec["inputs"].items():
+        seen = {**given, **run.input_info.get(name, {})}
+        origin = {
+            "seed": _("seed {seed}, {distribution}").format(
+                seed=given.get("seed"), distribution=given.get("distribution")
+            ),
+            "upload": _("uploaded"),
+        }.get(given["source"], _("typed in"))
+        rows.append(
+            {
+                "name": name,
+                "shape": " × ".join(map(str, seen["shape"])),
+                "dtype": seen["dtype"],
+                "origin": origin,
+                "sha256": seen.get("sha256", ""),
+            }
+        )
+    return rows
+
+
+def downloads(run: Run, request: HttpRequest) -> dict[str, list[tuple[str, str]]]:
+    """Files by kind: (name, address)."""
+    key = request.GET.get("key", "")
+    suffix = f"?{urlencode({'key': key})}" if key else ""
+
+    def address(name: str) -> str:
+        return reverse("lab:file", kwargs={"run_id": run.id, "name": name}) + suffix
+
+    files = [(name, address(name)) for name in artifacts.names(run)]
+    results = [file for file in files if file[0].removesuffix(".npy") in run.array_info]
+    bundles = [file for file in files if not file[0].endswith(".npy")]
+    return {"arrays": results, "bundles": bundles}

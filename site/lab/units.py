@@ -1,0 +1,50 @@
+"""Numbers with their units, for people. A true minus sign, at most four significant digits."""
+
+import math
+
+from lab.heatmap import number
+
+SECOND_STEPS = ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (120.0, 1.0, "s"))
+COUNT_STEPS = ((1e3, ""), (1e6, "thousand"), (1e9, "million"), (1e12, "billion"), (1e15, "trillion"))
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """1234.5 -> 1,230; 0.01234 -> 0.0123; 1.2e-7 -> 1.20e-7."""
+    if not math.isfinite(value) or value == 0:
+        return number(value)
+    exponent = math.floor(math.log10(abs(value)))
+    if exponent < -4 or exponent >= 9:
+        mantissa, power = f"{value:.{digits - 1}e}".split("e")
+        return f"{mantissa}e{int(power)}".replace("-", "−")
+    rounded = round(value, digits - 1 - exponent)
+    return f"{rounded:,.{max(0, digits - 1 - exponent)}f}".replace("-", "−")
+
+
+def seconds(value: float) -> str:
+    for limit, factor, unit in SECOND_STEPS:
+        if value < limit:
+            return f"{significant(value * factor)} {unit}"
+    return f"{value / 60:,.1f} min"
+
+
+def nanoseconds(value: float) -> str:
+    return seconds(value / 1e9)
+
+
+def size(count: float) -> str:
+    """Bytes, in binary units."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:,.0f} bytes" if unit == "bytes" else f"{significant(count)} {unit}"
+        count /= 1024
+    raise AssertionError("unreachable")
+
+
+def count(value: float) -> str:
+    """48 -> 48; 1_234_567 -> 1.23 million."""
+    previous = 1.0
+    for limit, name in COUNT_STEPS:
+        if value < limit:
+            return f"{value:,.0f}" if not name else f"{significant(value / previous)} {name}"
+        previous = limit
+    return significant(value)

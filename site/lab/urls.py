@@ -1,0 +1,15 @@
+from django.urls import path
+
+from lab import views
+
+app_name = "lab"
+urlpatterns = [
+    path("", views.home, name="home"),
+    path("estimate/", views.estimate, name="estimate"),
+    path("runs/<str:run_id>/", views.run, name="run"),
+    path("runs/<str:run_id>/live/", views.live, name="live"),
+    path("runs/<str:run_id>/cancel/", views.cancel, name="cancel"),
+    path("runs/<str:run_id>/files/<str:name>", views.file, name="file"),
+    path("runs/<str:run_id>/<str:map_name>.svg", views.map_svg, name="map"),
+    path("runs/<str:run_id>.json", views.document, name="json"),
+]

@@ -1,0 +1,206 @@
+"""The pages of the lab. Thin: a form builds a request, `api` and `workers` do it, presentation shows it."""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import wraps
+from typing import Any
+
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt, csrf_protect
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from api.callers import caller_of
+from api.runs import sharing
+from api.runs.representation import represent
+from lab import arrays, fork, presentation, results, snippets, submission
+from lab.forms import LabForm
+from workers import artifacts, runs
+from workers.models import Run
+
+WAIT_SECONDS = 10
+# A page that waits holds a web thread; the others must stay free for everybody else.
+waiting = threading.BoundedSemaphore(8)
+
+View = Callable[..., HttpResponse]
+
+
+# --- The form ------------------------------------------------------------------------------------
+
+
+def bounded(view: View) -> View:
+    """Refuse a body that is too long before anything (the CSRF check included) reads it."""
+    protected = csrf_protect(view)
+
+    @csrf_exempt
+    @wraps(view)
+    def bounded_view(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        declared = request.META.get("CONTENT_LENGTH") or "0"
+        if declared.isdigit() and int(declared) > settings.MAX_BODY_BYTES:
+            return render(request, "lab/refused.html", {"limit": settings.MAX_BODY_BYTES >> 20}, status=413)
+        return protected(request, *args, **kwargs)
+
+    return bounded_view
+
+
+@bounded
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def home(request: HttpRequest) -> HttpResponse:
+    """The form, filled in from the link; POST runs it, or (`check`) only says what it would cost."""
+    caller = caller_of(request)
+    if request.method != "POST":
+        form, notes = form_of_link(request)
+        return form_page(request, form, submission.check(form, caller), notes=notes, status=200)
+    form = LabForm(request.POST.copy())
+    if "check" in request.POST:
+        submission.keep(form, request.FILES.getlist("files"), caller)
+        return form_page(request, form, submission.check(form, caller))
+    answer = submission.submit(form, request.FILES.getlist("files"), caller)
+    if answer.run:
+        return redirect("lab:run", run_id=answer.run.id)
+    return form_page(request, form, answer, submitted=True)
+
+
+def form_of_link(request: HttpRequest) -> tuple[LabForm, list[str]]:
+    """The form that the address describes: its parameters, or the configuration of an earlier run."""
+    if run_id := request.GET.get("from"):
+        state, notes = fork.state_of(find(run_id, request))
+        return LabForm.from_link(state), notes
+    return LabForm.from_link(request.GET), []
+
+
+def form_page(
+    request: HttpRequest,
+    form: LabForm,
+    answer: submission.Answer,
+    *,
+    notes: list[str] | None = None,
+    status: int | None = None,
+    submitted: bool = False,
+) -> HttpResponse:
+    context = {"notes": notes, "submitted": submitted, **estimate_context(request, form, answer)}
+    response = render(request, "lab/home.html", context, status=status or answer.status)
+    if answer.retry_after:
+        response["Retry-After"] = str(answer.retry_after)
+    return response
+
+
+@bounded
+@never_cache
+@require_POST
+def estimate(request: HttpRequest) -> HttpResponse:
+    """The part under the form, brought up to date while somebody types."""
+    form = LabForm(request.POST.copy())
+    caller = caller_of(request)
+    submission.keep(form, [], caller)
+    answer = submission.check(form, caller)
+    return render(request, "lab/parts/estimate_live.html", estimate_context(request, form, answer))
+
+
+def estimate_context(request: HttpRequest, form: LabForm, answer: submission.Answer) -> dict[str, Any]:
+    return {
+        "form": form,
+        "cost": answer.cost and presentation.estimate(answer.cost, caller_of(request).budget_seconds),
+        "shape": answer.spec and presentation.shape_sentence(answer.spec),
+        "curl": snippets.curl(answer.body, request) if answer.spec else None,
+        "link": form.link(request),
+    }
+
+
+# --- A run -------------------------------------------------------------------------------------------
+
+
+def find(run_id: str, request: HttpRequest) -> Run:
+    """The run, if there is one and the link may open it; the two failures look the same."""
+    try:
+        run = runs.get(run_id)
+    except Run.DoesNotExist:
+        raise Http404(_("There is no such run.")) from None
+    if not sharing.may_open(run, request.GET.get("key", "")):
+        raise Http404(_("There is no such run."))
+    return run
+
+
+def run_view(view: View) -> View:
+    """Give the view a run instead of its id, or a page that explains why there is none."""
+
+    @wraps(view)
+    def with_run(request: HttpRequest, run_id: str, **kwargs: Any) -> HttpResponse:
+        try:
+            return view(request, find(run_id, request), **kwargs)
+        except Http404:
+            return render(request, "lab/missing.html", status=404)
+
+    return never_cache(with_run)
+
+
+@require_safe
+@run_view
+def run(request: HttpRequest, run: Run) -> HttpResponse:
+    return render(request, "lab/run.html", presentation.page(run, request))
+
+
+@require_safe
+@run_view
+def live(request: HttpRequest, run: Run) -> HttpResponse:
+    """The changing part of a run's page, once it has changed (or after a while, unchanged)."""
+    waited = wait(run)
+    is_new = run.status != request.GET.get("seen")
+    context = {**presentation.page(run, request), "is_live": True, "is_new": is_new, "pause": not waited}
+    return render(request, "lab/parts/run.html", context)
+
+
+def wait(run: Run) -> bool:
+    """Wait for a change; False (at once) when too many pages wait already."""
+    if not waiting.acquire(blocking=False):
+        return False
+    try:
+        runs.wait(run, WAIT_SECONDS, for_any_change=True)
+    finally:
+        waiting.release()
+    return True
+
+
+@require_POST
+@run_view
+def cancel(request: HttpRequest, run: Run) -> HttpResponse:
+    """Cancel an anonymous run; a shared link to somebody's run is for reading only."""
+    if run.owner:
+        raise Http404
+    with suppress(runs.AlreadyFinished):  # its page says so
+        runs.cancel(run.id)
+    return redirect("lab:run", run_id=run.id)
+
+
+@require_safe
+@run_view
+def document(request: HttpRequest, run: Run) -> HttpResponse:
+    """The run as `GET /api/v1/runs/{id}` gives it, for whoever may open the page."""
+    return JsonResponse(represent(run, request))
+
+
+@require_safe
+@run_view
+def file(request: HttpRequest, run: Run, name: str) -> HttpResponse:
+    """One array or bundle as a file."""
+    try:
+        content, media_type = artifacts.open_artifact(run, name)
+    except KeyError:
+        raise Http404 from None
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return HttpResponse(content, content_type=media_type, headers=headers)
+
+
+@require_safe
+@run_view
+def map_svg(request: HttpRequest, run: Run, map_name: str) -> HttpResponse:
+    """The heat map alone, with its own colours, to be put into other documents."""
+    picture = results.standalone_map(run, map_name, request) if map_name in arrays.MAPS else None
+    if picture is None:
+        raise Http404
+    return HttpResponse(picture, content_type="image/svg+xml")
