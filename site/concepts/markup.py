@@ -34,6 +34,7 @@ from concepts.maths import MathsError, to_mathml
 FACT = re.compile(r"\{fact:([a-z0-9-]+)\}")
 LINK = re.compile(r"\[\[([a-z0-9-]+)(?:\|([^\]\n]+))?\]\]")
 CITE = re.compile(r"\[@([a-z0-9-]+)\]")
+ENDS = {"figure": "</figcaption></figure>\n", "symbols": "", "question": "</details>\n"}
 CONTAINERS = ("figure", "symbols", "question", "wrong", "note")
 
 
@@ -157,7 +158,8 @@ def _resolve(tokens: Sequence[Token], context: Context) -> None:
                     raise context.error(line, str(error)) from error
                 item.meta["html"] = mathml + ("\n" if item.type == "math_block" else "")
             elif item.type == "concept_link":
-                item.meta["html"] = _concept_link(*item.meta["groups"], line, context)
+                slug, words = item.meta["groups"]
+                item.meta["html"] = _concept_link(slug, words, line, context)
             elif item.type == "cite":
                 item.meta["html"] = _cite(item.meta["groups"][0], line, context)
             elif item.type.startswith("container_") and item.type.endswith("_open"):

@@ -1,7 +1,7 @@
 """The book: the table of contents, the bibliography and the concept pages of one language.
 
-A language is a folder of content/. Everything is read once, on first use (the app's `ready` asks for it, so that a
-mistake in the content stops the start and not a reader), and kept.
+A language is a folder of content/. Everything is read once, on first use, and kept (the app's `ready` asks
+for it, so that a mistake in the content stops the start and not a reader).
 """
 
 import re

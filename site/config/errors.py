@@ -1,29 +1,26 @@
-"""What a request gets when no view answers it: problem+json under /api/, a page that helps elsewhere."""
+"""What a request gets when no view answers it: a problem document under /api/, else a page."""
 
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-API = "/api/"
+from api import errors as api
 
 
-def _answer(request: HttpRequest, status: int, title: str, detail: str) -> HttpResponse:
-    if request.path.startswith(API):
-        problem = {"type": "about:blank", "title": title, "status": status, "detail": detail}
-        return JsonResponse(problem, status=status, content_type="application/problem+json")
+def _page(request: HttpRequest, status: int) -> HttpResponse:
     return render(request, f"{status}.html", status=status)
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return _answer(request, 400, "Bad request", "The request could not be understood.")
+    return api.handler400(request, exception) if api.is_api(request) else _page(request, 400)
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return _answer(request, 403, "Forbidden", "You may not do this.")
+    return api.handler403(request, exception) if api.is_api(request) else _page(request, 403)
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return _answer(request, 404, "Not found", f"Nothing is at {request.path}.")
+    return api.handler404(request, exception) if api.is_api(request) else _page(request, 404)
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    return _answer(request, 500, "Server error", "The error is ours and has been logged. Try again in a moment.")
+    return api.handler500(request) if api.is_api(request) else _page(request, 500)

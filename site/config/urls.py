@@ -1,15 +1,11 @@
 """Every address of the product. Pages carry their language (/en/…); the REST API does not."""
 
-from importlib.util import find_spec
-
 from django.conf import settings
 from django.conf.urls.i18n import i18n_patterns
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import include, path
 from django.views.decorators.http import require_safe
-
-from config import errors
 
 
 @require_safe
@@ -20,21 +16,25 @@ def root(request: HttpRequest) -> HttpResponse:
 @require_safe
 def robots(request: HttpRequest) -> HttpResponse:
     """Pages are for everyone; other people's runs are not for search engines."""
-    lines = ["User-agent: *", "Disallow: /api/", *(f"Disallow: /{code}/lab/runs/" for code, _ in settings.LANGUAGES)]
+    lines = [
+        "User-agent: *",
+        "Disallow: /api/",
+        *(f"Disallow: /{code}/lab/runs/" for code, _ in settings.LANGUAGES),
+    ]
     return HttpResponse("\n".join(lines) + "\n", content_type="text/plain")
 
 
 urlpatterns = [
     path("", root, name="root"),
     path("robots.txt", robots),
-    *([path("api/v1/", include("api.urls"))] if find_spec("api.urls") else []),
+    path("api/v1/", include("api.urls")),
     *i18n_patterns(
         path("lab/", include("lab.urls")),
         path("", include("concepts.urls")),
     ),
 ]
 
-handler400 = errors.bad_request
-handler403 = errors.forbidden
-handler404 = errors.not_found
-handler500 = errors.server_error
+handler400 = "config.errors.bad_request"
+handler403 = "config.errors.forbidden"
+handler404 = "config.errors.not_found"
+handler500 = "config.errors.server_error"

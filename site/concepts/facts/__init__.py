@@ -1,7 +1,7 @@
 """Facts: numbers in prose that are computed, never typed.
 
-`@fact("by-hand-w33", ".4f")` registers a function without arguments; `{fact:by-hand-w33}` in a page becomes its
-value in that format. A page that names an unknown fact does not load.
+`@fact("by-hand-w33", ".4f")` registers a function without arguments; `{fact:by-hand-w33}` in a page
+becomes its value in that format. A page that names an unknown fact does not load.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,8 @@
 """Figures: pure functions from a query string to HTML (and, where it makes sense, SVG and JSON).
 
-A figure's state is the query string and nothing else, so that it can be linked, cached, tested, printed, and used
-without JavaScript. A figure module defines one object with the attributes of `Figure` and is listed in FIGURES.
+A figure's state is the query string and nothing else, so that it can be linked, cached, tested, printed, and
+used without JavaScript. A figure module defines one object with the attributes of `Figure`, listed in
+`registry`.
 """
 
 from collections.abc import Mapping

@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
 from concepts.figures import Links, parts
-from concepts.figures.numbers import MAX_ROWS, MatrixInput, Rows, plain, read_matrix, show, to_json
+from concepts.figures.numbers import MAX_ROWS, MatrixInput, Rows, read_matrix, show, to_json
 from concepts.figures.scales import ink, score_class, sequential, weight_class
 from concepts.maths import to_mathml
 
@@ -83,8 +83,8 @@ def read(params: Mapping[str, str]) -> State:
     if not any(matrix.problems for matrix in (q, k, v)):
         if len(q.rows[0]) != len(k.rows[0]):
             k.problems[""] = _(
-                "A row of K has %(k)d numbers and a row of Q has %(q)d: a query can only be multiplied with a key"
-                " of its own length."
+                "A row of K has %(k)d numbers and a row of Q has %(q)d: a query can only be multiplied"
+                " with a key of its own length."
             ) % {"k": len(k.rows[0]), "q": len(q.rows[0])}
         if len(k.rows) != len(v.rows):
             v.problems[""] = _("K has %(k)d rows and V has %(v)d: every key needs its value.") % {
@@ -128,8 +128,8 @@ class ByHand:
             return self._run(state, links)
         return format_html(
             '<form class="by-hand" id="by-hand" method="get" action="{}#by-hand" novalidate data-cells'
-            ' hx-get="{}" hx-trigger="input delay:180ms, submit" hx-target="#by-hand-steps" hx-swap="outerHTML"'
-            ' hx-sync="this:replace">{}{}</form>',
+            ' hx-get="{}" hx-trigger="input delay:180ms, submit" hx-target="#by-hand-steps"'
+            ' hx-swap="outerHTML" hx-sync="this:replace">{}{}</form>',
             links.page,
             links.fragment,
             self._inputs(state, links),
@@ -200,7 +200,8 @@ class ByHand:
             _summary(state),
             format_html_join(
                 "",
-                '<rect x="{}" y="{}" width="72" height="42" fill="{}"/><text x="{}" y="{}" fill="{}">{}</text>',
+                '<rect x="{}" y="{}" width="72" height="42" fill="{}"/>'
+                '<text x="{}" y="{}" fill="{}">{}</text>',
                 boxes,
             ),
             format_html_join(
@@ -217,15 +218,15 @@ class ByHand:
         i, j = state.cell
         panels = []
         for matrix, head, coordinate, row, words in (
-            (state.q, q_, "i", i, _("what each row is looking for")),
-            (state.k, k_, "j", j, _("what each row can be found by")),
-            (state.v, v_, "j", j, _("what each row hands over")),
+            (state.q, q_, "i", i, _("what is sought")),
+            (state.k, k_, "j", j, _("what is offered")),
+            (state.v, v_, "j", j, _("what is handed over")),
         ):
             label = _label(matrix.name)
             panels.append(
                 format_html(
-                    '<div class="panel" id="by-hand-{0}" data-sym="{0}"><h3 class="{0}"><a href="#sym-{0}">{1}</a>'
-                    ' <span class="panel-note">{2}</span></h3>{3}{4}</div>',
+                    '<div class="panel" id="by-hand-{0}" data-sym="{0}"><h3 class="{0}">'
+                    '<a href="#sym-{0}">{1}</a> <span class="panel-note">{2}</span></h3>{3}{4}</div>',
                     matrix.name,
                     mark_safe(to_mathml(LETTERS[matrix.name])),  # noqa: S308
                     words,
@@ -339,11 +340,20 @@ class _View:
         }
 
     def panel(
-        self, part: str, number: int, title: str, latex: str, matrix: SafeString, lines: SafeString, note: str
+        self,
+        part: str,
+        number: int,
+        title: str,
+        latex: str,
+        *,
+        matrix: SafeString,
+        lines: SafeString,
+        note: str,
     ) -> SafeString:
         return format_html(
-            '<section class="panel step" id="by-hand-{0}" data-sym="{0}"><h3><span class="step-number">{1}</span>'
-            ' {2} <a class="panel-formula" href="#sym-{0}" aria-label="{3}">{4}</a></h3>{5}'
+            '<section class="panel step" id="by-hand-{0}" data-sym="{0}"><h3>'
+            '<span class="step-number">{1}</span> {2}'
+            ' <a class="panel-formula" href="#sym-{0}" aria-label="{3}">{4}</a></h3>{5}'
             '<div class="lines">{6}</div><p class="panel-note">{7}</p></section>',
             part,
             number,
@@ -427,9 +437,9 @@ class _View:
             1,
             _("Scores"),
             r"S=QK^{\top}",
-            self.grid(_("Scores"), done.scores, lambda x: score_class(x, largest)),
-            self.lines(write),
-            _("One dot product for each pair: how well query i matches key j."),
+            matrix=self.grid(_("Scores"), done.scores, lambda x: score_class(x, largest)),
+            lines=self.lines(write),
+            note=_("One dot product for each pair: how well query i matches key j."),
         )
 
     def scaled(self) -> SafeString:
@@ -451,9 +461,9 @@ class _View:
             2,
             _("Scaled"),
             r"T=S/\sqrt{d}",
-            self.grid(_("Scaled scores"), done.scaled, lambda x: score_class(x, largest)),
-            self.lines(write),
-            _("Divided by √d = %(root)s, so that longer vectors do not mean sharper weights.")
+            matrix=self.grid(_("Scaled scores"), done.scaled, lambda x: score_class(x, largest)),
+            lines=self.lines(write),
+            note=_("Divided by √d = %(root)s, so that longer vectors do not mean sharper weights.")
             % {"root": root},
         )
 
@@ -487,9 +497,11 @@ class _View:
             3,
             _("Exponentials"),
             r"E=e^{T-m}",
-            self.grid(_("Exponentials"), done.powers, weight_class, (_("sum"), tail)),
-            parts.join([self.lines(write), self.row_lines(write_sum)]),
-            _("Each row first loses its largest entry m: no weight changes, and no number can overflow."),
+            matrix=self.grid(_("Exponentials"), done.powers, weight_class, (_("sum"), tail)),
+            lines=parts.join([self.lines(write), self.row_lines(write_sum)]),
+            note=_(
+                "Each row first loses its largest entry m: no weight changes, and no number can overflow."
+            ),
         )
 
     def weights(self) -> SafeString:
@@ -522,9 +534,9 @@ class _View:
             4,
             _("Weights"),
             r"W=E/\text{row sum}",
-            self.grid(_("Weights"), done.weights, weight_class, (_("sum"), tail), foot),
-            self.lines(write),
-            _("Every row sums to 1. Columns need not: their sums say how much each key is used in all."),
+            matrix=self.grid(_("Weights"), done.weights, weight_class, (_("sum"), tail), foot),
+            lines=self.lines(write),
+            note=_("Every row sums to 1. Columns need not: their sums say how much each key is used in all."),
         )
 
     def out(self) -> SafeString:
@@ -554,11 +566,10 @@ class _View:
             5,
             _("Output"),
             "Z=WV",
-            parts.table(_("Output"), rows, heads, columns),
-            self.row_lines(write),
-            _("Each output row is the average of the rows of V, in the proportions of that row of W."),
+            matrix=parts.table(_("Output"), rows, heads, columns),
+            lines=self.row_lines(write),
+            note=_("Each output row is the average of the rows of V, in the proportions of that row of W."),
         )
 
 
-__all__ = ["FIGURE", "State", "Steps", "plain", "read", "steps"]
 FIGURE = ByHand()

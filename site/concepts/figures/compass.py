@@ -61,8 +61,9 @@ class Compass:
     def render(self, params: Mapping[str, str], links: Links, part: str = "") -> str:
         angle, length = read(params)
         return format_html(
-            '<form class="compass" id="compass" method="get" action="{}" hx-get="{}" hx-trigger="input delay:30ms,'
-            ' submit" hx-target="#compass-result" hx-swap="outerHTML" hx-sync="this:replace">{}'
+            '<form class="compass" id="compass" method="get" action="{}" hx-get="{}"'
+            ' hx-trigger="input delay:30ms, submit" hx-target="#compass-result" hx-swap="outerHTML"'
+            ' hx-sync="this:replace">{}'
             '<div class="compass-controls"><label for="compass-angle">{}</label>'
             '<input type="range" id="compass-angle" name="angle" min="0" max="359" step="1" value="{}">'
             '<label for="compass-length">{}</label>'
@@ -113,7 +114,8 @@ class Compass:
         reach = RADIUS * (0.25 + 0.72 * length / MAX_LENGTH)
         qx, qy = reach * math.cos(turn), -reach * math.sin(turn)
         pulls = (
-            (*px(ox, oy, x, y), f"{0.6 + 11 * weight:.2f}") for (x, y), weight in zip(at, weights, strict=True)
+            (*px(ox, oy, x, y), f"{0.6 + 11 * weight:.2f}")
+            for (x, y), weight in zip(at, weights, strict=True)
         )
         dots = (
             (*px(x, y, 5 + 13 * math.sqrt(weight), 1.19 * x, 1.17 * y + 5), number)
@@ -123,7 +125,8 @@ class Compass:
             '<svg xmlns="http://www.w3.org/2000/svg" viewBox="-170 -160 340 320" role="img" aria-label="{}">'
             '<circle class="orbit" r="{}"/><polygon class="hull" points="{}"/>{}'
             '<line class="query" x2="{}" y2="{}"/><circle class="query-tip" cx="{}" cy="{}" r="6"/>{}'
-            '<circle class="out" cx="{}" cy="{}" r="8"/><text class="query-name" x="{}" y="{}">q</text></svg>',
+            '<circle class="out" cx="{}" cy="{}" r="8"/>'
+            '<text class="query-name" x="{}" y="{}">q</text></svg>',
             self._words(params),
             RADIUS,
             " ".join(",".join(px(x, y)) for x, y in at),
@@ -158,8 +161,8 @@ class Compass:
         _keys, weights, _out = compute(angle, length)
         first = int(weights.argmax())
         return _(
-            "A query at %(angle)d degrees among five keys on a circle; key %(key)d gets the most weight, %(weight)s."
-            " The output is the weighted average of the keys and lies inside the shape they span."
+            "A query at %(angle)d degrees among five keys on a circle; key %(key)d gets the most weight,"
+            " %(weight)s. The output is the weighted average of the keys and lies inside the shape they span."
         ) % {"angle": angle, "key": first + 1, "weight": show(float(weights[first]), 2)}
 
 

@@ -38,7 +38,7 @@ def to_json(rows: Rows) -> str:
 
 @dataclass
 class MatrixInput:
-    """One matrix as it was asked for: the texts of its cells, the numbers if all are good, the problems if not."""
+    """One matrix as it was asked for: the texts of its cells, their numbers, and what is wrong with them."""
 
     name: str
     texts: list[list[str]]
@@ -118,6 +118,6 @@ def _texts_of_json(text: str) -> list[list[str]]:
 
 def _shape_problem(name: str) -> str:
     return _(
-        "%(name)s in the address is not a list of 1 to %(rows)d rows with 1 to %(columns)d numbers each, such as"
-        " [[1,0],[0,1]]. Its usual numbers are shown instead."
+        "%(name)s in the address is not a list of 1 to %(rows)d rows with 1 to %(columns)d numbers each,"
+        " such as [[1,0],[0,1]]. Its usual numbers are shown instead."
     ) % {"name": name.upper(), "rows": MAX_ROWS, "columns": MAX_COLUMNS}

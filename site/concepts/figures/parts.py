@@ -10,13 +10,15 @@ if TYPE_CHECKING:
     from concepts.figures.numbers import MatrixInput
 
 EMPTY = mark_safe("")
+COMMA = mark_safe("<mo>,</mo>")
 
 
 def symbol(letter: str, *indices: int) -> SafeString:
-    """An italic letter with its indices, as in running arithmetic."""
+    """A letter with its indices, set like the formulas of the text."""
     if not indices:
-        return format_html("<var>{}</var>", letter)
-    return format_html("<var>{}</var><sub>{}</sub>", letter, ",".join(map(str, indices)) if indices else "")
+        return format_html("<math><mi>{}</mi></math>", letter)
+    numbers = format_html_join(COMMA, "<mn>{}</mn>", ((index,) for index in indices))
+    return format_html("<math><msub><mi>{}</mi><mrow>{}</mrow></msub></math>", letter, numbers)
 
 
 def table(
@@ -103,8 +105,9 @@ def input_matrix(
             name = f"{prefix}-{key}"
             cells.append(
                 format_html(
-                    '<td data-{}="{}"{}><label class="visually-hidden" for="{}">{}</label><input type="number"'
-                    ' step="any" min="-1000" max="1000" inputmode="decimal" autocomplete="off" required'
+                    '<td data-{}="{}"{}><label class="visually-hidden" for="{}">{}</label>'
+                    '<input type="number" step="any" min="-1000" max="1000"'
+                    ' inputmode="decimal" autocomplete="off" required'
                     ' id="{}" name="{}" value="{}" aria-describedby="{}-{}-problems"{}></td>',
                     coordinate,
                     i,
