@@ -145,3 +145,27 @@ def _bytes(spec: RunSpec, input_elements: int, output_bytes: int) -> int:
     engine = held * COSTS[spec.engine].bytes_per_score
     reference = per_head * COSTS["reference"].bytes_per_score
     return int(FIXED_BYTES + 24 * input_elements + 2 * output_bytes + max(engine, reference))
+
+
+def modelled_traffic(spec: RunSpec) -> dict[str, Any]:
+    """Bytes to and from memory, where nothing counted them: the inputs once and the results once, and
+
+    * eager and reference: the score and the weight matrix each written once and read once more;
+    * flash on a GPU: K and V once for each tile of queries (of which causal masking skips a share).
+    """
+    item = ITEM_BYTES[spec.dtype]
+    read = sum(
+        given.elements * (item if name in ("q", "k", "v") else 4) for name, given in spec.inputs.items()
+    )
+    written = sum(output_elements(spec, name) * _item_bytes(spec, name) for name in spec.returns)
+    pairs = spec.batch * spec.num_heads * spec.q_len * spec.kv_len
+    if spec.engine in ("eager", "reference"):
+        matrix = pairs * (8 if spec.engine == "reference" else max(4, item))
+        read, written = read + 2 * matrix, written + 2 * matrix
+    elif ENGINES[spec.engine].is_triton and pairs:
+        block_m, _ = choose_tiles(spec, interpreted=False)
+        share = visible_pairs(spec) / pairs if spec.attention.is_causal else 1.0
+        keys = spec.batch * spec.num_heads * spec.kv_len * (spec.head_dim + spec.v_head_dim) * item
+        queries = spec.inputs["q"].elements * item
+        read = queries + int(keys * math.ceil(spec.q_len / block_m) * share)
+    return {"bytes_read": read, "bytes_written": written, "method": "model"}

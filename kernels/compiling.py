@@ -1,0 +1,275 @@
+"""Compile a kernel for a GPU that is not there, and say what became of it.
+
+Triton needs no device to compile: it lowers to PTX itself, and the NVIDIA assembler that it ships turns that
+into machine code. What can be read off the result is exact: registers, spills, shared memory, how many blocks
+fit on a multiprocessor, which instructions were chosen. How fast it runs is not among it.
+
+A process that interprets kernels (TRITON_INTERPRET=1) cannot compile them, so this has a worker of its own.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.runtime.interpreter import InterpretedFunction
+
+from kernels.flash.kernel import flash_forward
+from kernels.flash.tiles import choose_tiles, padded_dim
+from kernels.spec.model import RunSpec
+
+TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+TEXTS = ("ttir", "ttgir", "llir", "ptx", "sass")
+POINTER_TYPES = {"float32": "*fp32", "float16": "*fp16", "bfloat16": "*bf16"}
+ALIGNMENT = 16  # bytes, and elements: what torch's allocator and a length divisible by 16 give a kernel
+WARP_SIZE = 32
+REGISTER_UNIT = 256  # registers are handed to a warp in units of 256
+REGISTER_LIMIT = 65_536  # per multiprocessor, on every target below
+
+
+class CannotCompileError(Exception):
+    """The kernel has no form for this target; the message says why and what would do."""
+
+
+@dataclass(frozen=True)
+class Multiprocessor:
+    """What one streaming multiprocessor of a target offers (CUDA C++ Programming Guide, compute
+    capabilities)."""
+
+    capability: int
+    title: str
+    max_warps: int
+    max_blocks: int
+    shared_bytes: int  # of the multiprocessor
+    shared_bytes_per_block: int  # the most one block may ask for
+    reserved_bytes_per_block: int = 1024
+
+
+TARGETS = {
+    "sm_80": Multiprocessor(80, "A100", 64, 32, 164 * 1024, 163 * 1024),
+    "sm_90": Multiprocessor(90, "H100, H200", 64, 32, 228 * 1024, 227 * 1024),
+    "sm_100": Multiprocessor(100, "B200", 64, 32, 228 * 1024, 227 * 1024),
+    "sm_120": Multiprocessor(120, "RTX 50 series", 48, 24, 100 * 1024, 99 * 1024),
+}
+
+# Machine instructions (SASS) by what they do, as patterns over the opcode.
+INSTRUCTIONS = {
+    "mma": r"[HIDQO]MMA",
+    "wgmma": r"[HIQ]GMMA",
+    "tcgen05": r"UTC\w*MMA",
+    "ld_global": r"LDG",
+    "st_global": r"STG",
+    "cp_async": r"LDGSTS",
+    "tma_load": r"UTMALDG|UBLKCP",
+    "ld_shared": r"LDS|LDSM",
+    "st_shared": r"STS|STSM",
+    "spill_load": r"LDL",
+    "spill_store": r"STL",
+    "ffma": r"FFMA2?",
+    "exp": r"MUFU\.EX2",
+    "shuffle": r"SHFL",
+    "barrier": r"BAR|SYNCS",
+    "branch": r"BRA",
+}
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One kernel, compiled for one target. `texts`: the stages of the compilation, by name."""
+
+    target: str
+    gpu: str
+    kernel: str
+    registers: int  # per thread
+    spills_bytes: int  # stores and loads together, per thread
+    shared_bytes: int  # per block
+    shared_limit_bytes: int
+    tmem_bytes: int  # tensor memory, per block (sm_100)
+    num_warps: int
+    num_stages: int
+    blocks_per_sm: int
+    limited_by: str  # "registers" | "shared" | "warps" | "blocks"
+    occupancy: float  # resident warps over the most that the multiprocessor can hold
+    fits: bool
+    instructions: dict[str, int]
+    texts: Mapping[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, without the texts."""
+        return {name: value for name, value in asdict(self).items() if name != "texts"}
+
+
+def compile_flash(spec: RunSpec, target: str) -> Compiled:
+    """The flash forward kernel as it would be launched for `spec` on `target` (a key of TARGETS).
+
+    Raises CannotCompileError for a dtype without a GPU form, and in a process that interprets kernels.
+    """
+    if isinstance(flash_forward, InterpretedFunction):
+        raise CannotCompileError(
+            "this process interprets kernels (TRITON_INTERPRET=1) and cannot compile them"
+        )
+    if spec.dtype not in POINTER_TYPES:
+        raise CannotCompileError(f"dtype {spec.dtype} has no GPU kernel; use {', '.join(POINTER_TYPES)}")
+    multiprocessor = TARGETS[target]
+    kernel = triton.compile(
+        _source(spec), target=GPUTarget("cuda", multiprocessor.capability, WARP_SIZE), options={}
+    )
+    assembled = _assemble(kernel.asm["ptx"], multiprocessor.capability)
+    sass = _disassemble(assembled.cubin)
+    shared, warps = int(kernel.metadata.shared), int(kernel.metadata.num_warps)
+    blocks, limited_by = resident_blocks(multiprocessor, assembled.registers, shared, warps)
+    return Compiled(
+        target=target,
+        gpu=multiprocessor.title,
+        kernel="flash_forward",
+        registers=assembled.registers,
+        spills_bytes=assembled.spills_bytes,
+        shared_bytes=shared,
+        shared_limit_bytes=multiprocessor.shared_bytes_per_block,
+        tmem_bytes=4 * 128 * int(getattr(kernel.metadata, "tmem_size", 0) or 0),  # columns of 128 words
+        num_warps=warps,
+        num_stages=int(kernel.metadata.num_stages),
+        blocks_per_sm=blocks,
+        limited_by=limited_by,
+        occupancy=blocks * warps / multiprocessor.max_warps,
+        fits=blocks > 0,
+        instructions=count_instructions(sass),
+        texts={**{name: str(kernel.asm[name]) for name in TEXTS if name != "sass"}, "sass": sass},
+    )
+
+
+def _source(spec: RunSpec) -> ASTSource:
+    """The kernel with the types, constants and alignments of a real launch.
+
+    Without the alignment the compiler must assume the worst: scalar loads, no asynchronous copies.
+    """
+    block_m, block_n = choose_tiles(spec, interpreted=False)
+    constants: dict[str, object] = {
+        "D": spec.head_dim,
+        "DV": spec.v_head_dim,
+        "BLOCK_D": padded_dim(spec.head_dim),
+        "BLOCK_DV": padded_dim(spec.v_head_dim),
+        "BLOCK_M": block_m,
+        "BLOCK_N": block_n,
+        "CAUSAL": spec.attention.is_causal,
+    }
+    pointer = POINTER_TYPES[spec.dtype]
+    scalars = {
+        "p_lse": "*fp32",
+        "scale": "fp32",
+        "offset": "i32",
+        "group": "i32",
+        "q_len": "i32",
+        "kv_len": "i32",
+    }
+    names = flash_forward.arg_names
+    signature = {name: "constexpr" if name in constants else scalars.get(name, pointer) for name in names}
+    lengths = {"q_len": spec.q_len, "kv_len": spec.kv_len}
+    aligned = {n for n in names if n.startswith("p_")} | {
+        n for n, size in lengths.items() if size % ALIGNMENT == 0
+    }
+    return ASTSource(
+        fn=flash_forward,
+        signature=signature,
+        constexprs={(names.index(name),): value for name, value in constants.items()},
+        attrs={(names.index(name),): [["tt.divisibility", ALIGNMENT]] for name in aligned},
+    )
+
+
+@dataclass(frozen=True)
+class Assembled:
+    cubin: bytes
+    registers: int
+    spills_bytes: int
+
+
+def _assemble(ptx: str, capability: int) -> Assembled:
+    """PTX to machine code with Triton's own flags, keeping what the assembler says about it."""
+    assembler = TOOLS / ("ptxas-blackwell" if capability >= 100 else "ptxas")
+    arch = f"sm_{capability}{'a' if capability >= 90 else ''}"
+    with tempfile.TemporaryDirectory() as folder:
+        source, binary = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+        source.write_text(ptx)
+        said = subprocess.run(
+            [
+                assembler,
+                "-lineinfo",
+                "-v",
+                "--regAllocOptLevel=2",
+                f"--gpu-name={arch}",
+                source,
+                "-o",
+                binary,
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stderr
+        return Assembled(binary.read_bytes(), *read_assembler(said))
+
+
+def read_assembler(said: str) -> tuple[int, int]:
+    """(registers per thread, spilled bytes per thread) from the assembler's verbose output."""
+    registers = re.search(r"Used (\d+) registers", said)
+    spills = re.findall(r"(\d+) bytes spill (?:stores|loads)", said)
+    if registers is None:
+        raise ValueError(f"the assembler did not say how many registers it used: {said[:200]!r}")
+    return int(registers[1]), sum(map(int, spills))
+
+
+def _disassemble(cubin: bytes) -> str:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        said = subprocess.run(
+            [TOOLS / "nvdisasm", "--print-code", "--print-line-info", file.name],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
+    # The assembler's view of its own build folder is nobody's business.
+    return re.sub(r'File "[^"]*/(\w+\.py)"', r'File "\1"', said)
+
+
+def count_instructions(sass: str) -> dict[str, int]:
+    """How often each kind of INSTRUCTIONS stands in the code (not how often it runs)."""
+    opcodes = Counter(
+        re.findall(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d\s+)?([A-Z][A-Z0-9_.]*)", sass, re.MULTILINE)
+    )
+    patterns = {kind: re.compile(rf"(?:{pattern})(?:\.|$)") for kind, pattern in INSTRUCTIONS.items()}
+    counts = {
+        kind: sum(count for opcode, count in opcodes.items() if pattern.match(opcode))
+        for kind, pattern in patterns.items()
+    }
+    return {**counts, "total": opcodes.total()}
+
+
+def resident_blocks(sm: Multiprocessor, registers: int, shared_bytes: int, num_warps: int) -> tuple[int, str]:
+    """How many blocks of a kernel fit on a multiprocessor at once, and what stops one more.
+
+    The arithmetic of NVIDIA's occupancy calculator: registers are given to warps in units of 256, and each
+    block takes 1 KiB of shared memory for the system.
+    """
+    per_warp = -(-registers * WARP_SIZE // REGISTER_UNIT) * REGISTER_UNIT
+    warps_by_registers = REGISTER_LIMIT // per_warp if per_warp else sm.max_warps
+    bounds = {
+        "blocks": sm.max_blocks,
+        "warps": sm.max_warps // num_warps,
+        "registers": warps_by_registers // num_warps,
+        "shared": sm.shared_bytes // (shared_bytes + sm.reserved_bytes_per_block),
+    }
+    if shared_bytes > sm.shared_bytes_per_block:
+        bounds["shared"] = 0
+    tightest = min(bounds, key=lambda name: bounds[name])
+    return bounds[tightest], tightest

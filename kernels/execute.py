@@ -1,0 +1,226 @@
+"""Run a spec: make its inputs, compute and measure, compare with float64. The one entry point of a worker.
+
+Importing this module imports torch; the engine itself is imported when it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernels.arrays import generate, round_to_dtype, sha256
+from kernels.engines import Array, CannotRunError, Prepared
+from kernels.engines.reference import reference
+from kernels.estimate import estimate, modelled_traffic
+from kernels.layout import from_canonical, to_canonical
+from kernels.measure import PeakMemory, summarise, timed
+from kernels.numerics import compare, error_bound
+from kernels.registry import ENGINES
+from kernels.spec.model import InputSpec, RunSpec, Timing
+from kernels.spec.values import ROUNDED
+
+__all__ = ["CannotRunError", "DeadlineExceeded", "Outcome", "execute", "materialise", "warm"]
+
+
+class DeadlineExceeded(Exception):
+    """The deadline passed before the run was done."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Everything a run produced; the dicts are JSON-ready, as the REST contract shows them."""
+
+    arrays: dict[str, Array]  # the results asked for, with the rank of the input
+    inputs: dict[str, Array]  # as the engine saw them, rounded to dtype, shaped as sent
+    input_info: dict[str, dict[str, Any]]
+    numerics: dict[str, Any]
+    timing: dict[str, Any]
+    memory: dict[str, Any]
+    traffic: dict[str, Any]
+    cost: dict[str, Any]
+    environment: dict[str, Any]
+    notes: list[str]
+
+
+def execute(spec: RunSpec, arrays: Mapping[str, Array], *, deadline: float | None = None) -> Outcome:
+    """Compute ``spec`` on ``arrays`` (inline and uploaded inputs; seeded ones are generated here).
+
+    ``deadline`` is a value of ``time.monotonic()``; it is checked between iterations and between the heads of
+    the reference, and DeadlineExceeded is raised when it has passed. Raises CannotRunError when this process
+    lacks what the spec asks for (a GPU, or Triton's interpreter).
+    """
+
+    def checkpoint() -> None:
+        if deadline is not None and time.monotonic() > deadline:
+            raise DeadlineExceeded("the time budget of the run is used up")
+
+    checkpoint()
+    device = resolve_device(spec)
+    inputs = materialise(spec, arrays)
+    checkpoint()
+    canonical = {name: to_canonical(spec, name, array) for name, array in inputs.items()}
+    predicted = estimate(spec)
+
+    memory = PeakMemory(device)
+    prepared = _engine(spec).prepare(spec, canonical, device)
+    raw, samples, traffic = _run(spec, prepared, device, checkpoint)
+    peak = memory.peak_bytes()
+    results = prepared.collect(raw)
+
+    wanted = tuple(dict.fromkeys(("out", *spec.returns)))
+    expected = results if spec.engine == "reference" else reference(spec, canonical, wanted, checkpoint)
+    method = _timing_method(spec, device)
+    return Outcome(
+        arrays={name: from_canonical(spec, name, results[name]) for name in spec.returns},
+        inputs=inputs,
+        input_info={name: _describe(spec, name, array) for name, array in inputs.items()},
+        numerics=compare(spec, results, expected, error_bound(spec, canonical)),
+        timing={
+            "method": method,
+            "representative": method != "interpreter",
+            "warmup": spec.timing.warmup,
+            **summarise(samples),
+        },
+        memory={"peak_bytes": peak, "method": memory.method, "predicted_bytes": predicted.predicted_bytes},
+        traffic=traffic,
+        cost={
+            "flops": predicted.flops,
+            "bytes_min": predicted.bytes_min,
+            "arithmetic_intensity": predicted.arithmetic_intensity,
+        },
+        environment=environment(spec, device),
+        notes=[*prepared.notes, *_input_notes(inputs)],
+    )
+
+
+def materialise(spec: RunSpec, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Every input with its data, shaped as sent: q, k, v rounded to the dtype, float masks to float32."""
+    inputs: dict[str, Array] = {}
+    for name, given in spec.inputs.items():
+        dtype = spec.dtype if name in ROUNDED else "float32"
+        if given.seed is not None:
+            inputs[name] = generate(name, given.seed, given.shape, given.distribution or "normal", dtype)
+        elif arrays[name].dtype == np.bool_:
+            inputs[name] = arrays[name]
+        else:
+            inputs[name] = round_to_dtype(arrays[name], dtype)
+    return inputs
+
+
+def resolve_device(spec: RunSpec) -> str:
+    """``cpu`` or ``cuda``; ``auto`` takes the GPU where there is one that the engine can use."""
+    interpreted = ENGINES[spec.engine].is_triton and _interpreter_is_on()
+    usable = torch.cuda.is_available() and not interpreted
+    if spec.device == "cuda" and not usable:
+        reason = "Triton's interpreter is on in this process" if interpreted else "there is none here"
+        raise CannotRunError(f"device cuda needs an NVIDIA GPU, but {reason}; ask for device cpu or auto")
+    if spec.device == "auto":
+        return "cuda" if usable and "cuda" in ENGINES[spec.engine].devices else "cpu"
+    return spec.device
+
+
+def environment(spec: RunSpec, device: str) -> dict[str, Any]:
+    """What computed the run."""
+    engine = ENGINES[spec.engine]
+    described: dict[str, Any] = {
+        "device": device,
+        "gpu_name": torch.cuda.get_device_name() if device == "cuda" else None,
+        "torch": torch.__version__,
+        "triton": importlib.metadata.version("triton"),
+        "kernel_version": None,
+        "interpreter": engine.is_triton and device == "cpu",
+        "numpy": np.__version__,
+        "machine": platform.machine(),
+        "threads": torch.get_num_threads(),
+    }
+    if engine.is_triton:
+        described["kernel_version"] = _engine(spec).KERNEL_VERSION
+    return described
+
+
+def warm() -> None:
+    """Import every engine that this process can run and run one tiny job of each, so that none is slow
+    later."""
+    vectors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    given = InputSpec((3, 2), "float64", "inline")
+    for name, engine in ENGINES.items():
+        returns = tuple(result for result in ("out", "lse", "weights") if result in engine.returns)
+        spec = RunSpec(name, dict.fromkeys(("q", "k", "v"), given), returns=returns, timing=Timing(0, 1))
+        with suppress(CannotRunError):
+            execute(spec, dict.fromkeys(("q", "k", "v"), vectors))
+
+
+def _run(
+    spec: RunSpec, prepared: Prepared, device: str, checkpoint: Callable[[], None]
+) -> tuple[Mapping[str, Any], list[int], dict[str, Any]]:
+    """Warm up, time, and count traffic during the very first call where the interpreter lets us."""
+    counts = ENGINES[spec.engine].is_triton and device == "cpu"
+    traffic: dict[str, Any] = {} if counts else modelled_traffic(spec)
+    result: Mapping[str, Any] = {}
+    samples: list[int] = []
+    for number in range(spec.timing.warmup + spec.timing.iters):
+        checkpoint()
+        if counts and number == 0:
+            with importlib.import_module("kernels.flash.interpreter").counted_traffic() as counted:
+                result, nanoseconds = timed(prepared.compute, device)
+            traffic = {
+                "bytes_read": counted.bytes_read,
+                "bytes_written": counted.bytes_written,
+                "method": "interpreter",
+            }
+        else:
+            result, nanoseconds = timed(prepared.compute, device)
+        if number >= spec.timing.warmup:
+            samples.append(nanoseconds)
+    return result, samples, traffic
+
+
+def _engine(spec: RunSpec) -> Any:
+    """The module of the spec's engine: it has ``prepare``, and where it is ours ``KERNEL_VERSION``."""
+    return importlib.import_module(ENGINES[spec.engine].module)
+
+
+def _interpreter_is_on() -> bool:
+    return os.environ.get("TRITON_INTERPRET", "0").lower() in {"1", "true", "on", "yes", "y"}
+
+
+def _timing_method(spec: RunSpec, device: str) -> str:
+    if device == "cuda":
+        return "cuda_event"
+    return "interpreter" if ENGINES[spec.engine].is_triton else "wall"
+
+
+def _describe(spec: RunSpec, name: str, array: Array) -> dict[str, Any]:
+    """Shape, dtype and digest of an input as the engine saw it; bfloat16 is digested as two bytes each."""
+    dtype = spec.dtype if name in ROUNDED else str(array.dtype)
+    given = spec.inputs[name]
+    info: dict[str, Any] = {
+        "shape": list(array.shape),
+        "dtype": dtype,
+        "sha256": sha256(array, dtype),
+        "source": given.source,
+    }
+    if given.seed is not None:
+        info |= {"seed": given.seed, "distribution": given.distribution}
+    return info
+
+
+def _input_notes(inputs: Mapping[str, Array]) -> list[str]:
+    """What a careful colleague would ask about the inputs."""
+    mask = inputs.get("attn_mask")
+    if mask is not None and mask.dtype != np.bool_ and mask.size and bool(np.isin(mask, (0.0, 1.0)).all()):
+        return [
+            "attn_mask holds only the numbers 0 and 1: they were added to the scores. "
+            "For a mask of allowed keys send booleans."
+        ]
+    return []

@@ -1,0 +1,84 @@
+"""How long and how much: time of one call, peak memory of a block, memory traffic. Each names its method."""
+
+from __future__ import annotations
+
+import re
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+STATUS = Path("/proc/self/status")
+CLEAR_REFS = Path("/proc/self/clear_refs")
+
+
+class PeakMemory:
+    """The highest memory use since construction, above the level at construction.
+
+    On a GPU: torch's allocator. On Linux: the kernel's high-water mark of resident memory (VmHWM), reset to
+    the present level by writing 5 to /proc/self/clear_refs. Elsewhere, or where that is forbidden:
+    ru_maxrss, which never goes down, so that a run smaller than an earlier one of the same process reads 0.
+    Memory that the process had already obtained and freed is reused without being seen: the figure is a
+    lower bound.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        if device == "cuda":
+            import torch
+
+            torch.cuda.reset_peak_memory_stats()
+            self.before, self.method = torch.cuda.memory_allocated(), "torch.cuda.max_memory_allocated"
+            return
+        try:
+            CLEAR_REFS.write_text("5")
+            self.before, self.method = _status_bytes("VmRSS"), "VmHWM above the resident size before"
+        except (OSError, LookupError):
+            self.before, self.method = _max_rss(), "ru_maxrss above its value before"
+
+    def peak_bytes(self) -> int:
+        """Bytes above the level at construction, now."""
+        if self.device == "cuda":
+            import torch
+
+            return max(0, torch.cuda.max_memory_allocated() - self.before)
+        after = _status_bytes("VmHWM") if self.method.startswith("VmHWM") else _max_rss()
+        return max(0, after - self.before)
+
+
+def _status_bytes(field: str) -> int:
+    found = re.search(rf"^{field}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
+    if found is None:
+        raise LookupError(field)
+    return int(found.group(1)) * 1024
+
+
+def _max_rss() -> int:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def timed(compute: Callable[[], Any], device: str) -> tuple[Any, int]:
+    """What ``compute()`` returns, and the nanoseconds it took (on a GPU between two CUDA events)."""
+    if device == "cuda":
+        import torch
+
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        start.record()
+        result = compute()
+        end.record()
+        torch.cuda.synchronize()
+        return result, round(start.elapsed_time(end) * 1e6)
+    begin = time.perf_counter_ns()
+    result = compute()
+    return result, time.perf_counter_ns() - begin
+
+
+def summarise(samples_ns: list[int]) -> dict[str, Any]:
+    """samples_ns, median_ns, p10_ns, p90_ns (linear interpolation)."""
+    p10, median, p90 = (round(float(x)) for x in np.percentile(samples_ns, [10, 50, 90]))
+    return {"samples_ns": samples_ns, "median_ns": median, "p10_ns": p10, "p90_ns": p90}
