@@ -1,6 +1,7 @@
 """LaTeX to MathML, on the server."""
 
 import re
+import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from functools import cache
 
@@ -11,6 +12,19 @@ RAW = re.compile(r"\\[A-Za-z]*")
 IDENTIFIER = re.compile(r"<mi([^>]*)>([^<]+)</mi>")
 # Not in MathML Core; browsers that implement the standard ignore them or complain.
 NAMED_SPACE = re.compile(r'<mspace width="negative\w+" ?/>')
+
+
+# How many children these elements need: with another number the browser shows an error in their place.
+CHILDREN = {
+    "mfrac": 2,
+    "mroot": 2,
+    "msub": 2,
+    "msup": 2,
+    "munder": 2,
+    "mover": 2,
+    "msubsup": 3,
+    "munderover": 3,
+}
 
 
 class MathsError(ValueError):
@@ -27,6 +41,10 @@ def _convert(latex: str, display: bool) -> str:
         raise MathsError(f"formula ${latex}$: {raw[0]} is not a command that becomes MathML")
     if "style=" in mathml:
         raise MathsError(f"formula ${latex}$: it needs an inline style, which the page's policy forbids")
+    for element in ET.fromstring(mathml).iter():  # noqa: S314  (made from our own content)
+        name = element.tag.rpartition("}")[2]
+        if len(element) != CHILDREN.get(name, len(element)):
+            raise MathsError(f"formula ${latex}$: an argument is missing ({name})")
     return NAMED_SPACE.sub("", mathml)
 
 

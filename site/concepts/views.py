@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,6 +19,7 @@ from concepts.markup import Slot
 from concepts.pages import Book, Page, book
 
 FIGURES = registry()
+CACHED_QUERY = 500  # characters; longer states are rendered each time
 
 
 def current_book() -> Book:
@@ -42,12 +44,8 @@ def state_of(request: HttpRequest) -> dict[str, str]:
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    figure = FIGURES["compass"]
-    return render(
-        request,
-        "concepts/home.html",
-        {"book": current_book(), "figure": figure.render(state_of(request), links_of("compass", None))},
-    )
+    figure = render_figure("compass", "", state_of(request), None)
+    return render(request, "concepts/home.html", {"book": current_book(), "figure": figure})
 
 
 @require_safe
@@ -75,7 +73,23 @@ def _page(slug: str) -> Page:
 def _place(piece: str | Slot, state: Mapping[str, str], page: Page) -> str:
     if isinstance(piece, str):
         return piece
-    return FIGURES[piece.figure].render(state, links_of(piece.figure, page), piece.part)
+    return render_figure(piece.figure, piece.part, state, page)
+
+
+def render_figure(name: str, part: str, state: Mapping[str, str], page: Page | None) -> str:
+    """The part of a figure; kept for the states that are asked for most, since it depends on nothing else."""
+    items = tuple(state.items())
+    language = get_language() or ""
+    if sum(len(key) + len(value) for key, value in items) > CACHED_QUERY:
+        return FIGURES[name].render(state, links_of(name, page), part)
+    return _rendered(name, part, items, page and page.slug, language)
+
+
+@lru_cache(maxsize=128)
+def _rendered(
+    name: str, part: str, items: tuple[tuple[str, str], ...], slug: str | None, language: str
+) -> str:
+    return FIGURES[name].render(dict(items), links_of(name, _page(slug) if slug else None), part)
 
 
 @require_safe

@@ -83,5 +83,7 @@
       if (bad.has(input.id)) input.setAttribute("aria-invalid", "true"); else input.removeAttribute("aria-invalid");
     }
     keep(figure, ...kept(figure));
+    const focused = cellOf(figure, document.activeElement);
+    if (focused) show(figure, ...focused);
   });
 })();

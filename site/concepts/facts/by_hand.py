@@ -53,16 +53,6 @@ def w33() -> float:
     return float(EXAMPLE.weights[2, 2])
 
 
-@fact("by-hand-w12", ".4f")
-def w12() -> float:
-    return float(EXAMPLE.weights[0, 1])
-
-
-@fact("by-hand-w11", ".4f")
-def w11() -> float:
-    return float(EXAMPLE.weights[0, 0])
-
-
 @fact("by-hand-z1", ".4f")
 def z1() -> tuple[float, ...]:
     return tuple(float(x) for x in EXAMPLE.out[0])

@@ -1,0 +1,179 @@
+"""The book loads, says what it promises, and its mistakes are found with file and line."""
+
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from concepts import pages
+from concepts.errors import ContentError
+from concepts.facts import FACTS
+from concepts.maths import MathsError, to_mathml
+from concepts.pages import CONTENT, Entry, Page, book, load_page, sources
+
+BOOK = book("en")
+PAGES = list(BOOK.pages.values())
+EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.slug)
+GOOD = """---
+title: A page
+part: 1
+summary: A summary.
+covers: [C1]
+sources: [vaswani2017]
+---
+
+Words.
+"""
+
+
+def html_of(page: Page) -> str:
+    return "".join(piece for piece in page.pieces if isinstance(piece, str))
+
+
+def test_six_parts_and_about_forty_concepts() -> None:
+    assert len(BOOK.parts) == 6
+    assert 40 <= BOOK.size <= 50
+    slugs = [entry.slug for part in BOOK.parts for entry in part.entries]
+    titles = [entry.title for part in BOOK.parts for entry in part.entries]
+    assert len(set(slugs)) == len(slugs)
+    assert len(set(titles)) == len(titles)
+
+
+def test_by_hand_covers_its_rows() -> None:
+    assert BOOK.pages["by-hand"].covers == ("C1", "C2", "C3")
+
+
+@EVERY_PAGE
+def test_a_page_has_the_length_of_a_page(page: Page) -> None:
+    assert 600 <= page.words <= 1600
+
+
+@EVERY_PAGE
+def test_a_page_uses_every_source_that_it_lists(page: Page) -> None:
+    cited = set(re.findall(r'href="#ref-([a-z0-9-]+)"', html_of(page)))
+    assert cited == {source.key for source in page.sources}
+
+
+@EVERY_PAGE
+def test_mathml_is_well_formed_and_free_of_latex(page: Page) -> None:
+    formulas = re.findall(r"<math.*?</math>", html_of(page), re.DOTALL)
+    assert formulas
+    for formula in formulas:
+        ET.fromstring(formula)
+        assert "\\" not in formula
+        assert "style=" not in formula
+    prose = re.sub(r"<math.*?</math>", "", html_of(page), flags=re.DOTALL)
+    assert "$" not in prose
+    assert "{fact" not in prose
+    assert "[[" not in prose
+
+
+@EVERY_PAGE
+def test_symbols_lead_to_the_figure_and_back(page: Page) -> None:
+    html = html_of(page)
+    for part in re.findall(r'<div id="sym-(\w+)"', html):
+        assert f'href="#{page.slug}-{part}"' in html
+        assert re.search(rf'<mi[^>]*data-sym="{part}"', html)
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_fact_can_be_computed_and_is_used(name: str) -> None:
+    assert re.fullmatch(r"\(?[−0-9.,e ]+\)?", FACTS[name].text)
+    assert any(name in page.facts for page in PAGES), f"no page says {name}"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    {
+        "root": "1.4142", "s33": "2", "t31": "0.7071", "t33": "1.4142", "e31": "0.4931", "sum3": "1.9861",
+        "w31": "0.2483", "w33": "0.5035", "w13": "0.4011",
+        "z1": "(1.2033, 1.1978)", "z2": "(1.0000, 1.6044)", "z3": "(1.2552, 1.5035)",
+        "z3-from-shown": "(1.2553, 1.5036)", "shown-sum3": "1.0001",
+        "columns": "(0.8471, 0.8471, 1.3057)", "column-total": "3",
+        "ratio": "2.0281", "unscaled-w33": "0.5761",
+        "zero-key-old-row": "(0.4011, 0.1978, 0.4011)", "zero-key-row": "(0.5035, 0.2483, 0.2483)",
+        "overflow": "88.72", "half-overflow": "11.09",
+    }.items(),
+)  # fmt: skip
+def test_facts_of_the_worked_example(name: str, text: str) -> None:
+    assert FACTS[f"by-hand-{name}"].text == text
+
+
+def test_what_the_page_claims_about_the_example_is_so() -> None:
+    from concepts.figures.by_hand import KEYS, QUERIES, VALUES, steps
+
+    usual = steps(QUERIES, KEYS, VALUES)
+    doubled = steps(QUERIES, KEYS, (2 * np.array(VALUES)).tolist())
+    assert np.array_equal(doubled.weights, usual.weights)
+    assert np.allclose(doubled.out, 2 * usual.out)
+    moved = steps(QUERIES, (np.array(KEYS) + 1).tolist(), VALUES)
+    assert not np.allclose(moved.scores, usual.scores)
+    assert np.allclose(moved.powers, usual.powers)
+    order = [1, 0, 2]
+    swapped = steps(*(np.array(rows)[order].tolist() for rows in (QUERIES, KEYS, VALUES)))
+    assert np.allclose(swapped.out, usual.out[order])
+
+
+def test_the_bibliography_is_complete() -> None:
+    for source in sources().values():
+        assert source.authors
+        assert source.url.startswith("https://")
+        assert str(source.year) in source.short
+        assert 1900 < source.year < 2100
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line", "message"),
+    [
+        ("Words.", r"Words and $\nonsense{x}$.", 9, r"\nonsense"),
+        ("Words.", "Words.\n\nMore {fact:no-such-thing}.", 11, "no fact is called no-such-thing"),
+        ("Words.", "Words.\n\nSee [[nowhere]].", 11, "[[nowhere]] is not in the table of contents"),
+        ("Words.", "Words [@dao2022].", 9, "[@dao2022] is not among the page's sources"),
+        ("Words.", "::: figure no-such\n:::", 9, "no figure “no-such”"),
+        ("Words.", "::: figure by-hand no-such\n:::", 9, "no figure “by-hand no-such”"),
+        ("Words.", "::: question\n:::", 9, "needs its words"),
+        ("[vaswani2017]", "[nobody1999]", 6, "sources.yaml has no nobody1999"),
+        ("title: A page", "title: Another", 2, "calls this page “A page”"),
+        ("covers: [C1]\n", "", 1, "lacks covers"),
+        ("covers:", "colour: red\ncovers:", 5, "unknown key colour"),
+        ("covers: [C1]", "covers: [C1", 6, "expected"),
+        ("---\ntitle", "title", 1, "front matter"),
+    ],
+)
+def test_a_mistake_names_its_file_and_line(
+    tmp_path: Path, before: str, after: str, line: int, message: str
+) -> None:
+    path = tmp_path / "a-page.md"
+    path.write_text(GOOD.replace(before, after, 1))
+    with pytest.raises(ContentError) as caught:
+        load_page(path, {"a-page": Entry("a-page", "A page", True)})
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(f"a-page.md:{line}:")
+
+
+def test_a_good_page_loads(tmp_path: Path) -> None:
+    path = tmp_path / "a-page.md"
+    path.write_text(GOOD + "\n> $x^2$ and <b>no HTML</b>\n")
+    page = load_page(path, {"a-page": Entry("a-page", "A page", True)})
+    assert "&lt;b&gt;" in html_of(page)
+
+
+def test_a_page_that_the_contents_do_not_list_is_found(tmp_path: Path) -> None:
+    (tmp_path / "contents.yaml").write_text((CONTENT / "en" / "contents.yaml").read_text())
+    (tmp_path / "stray.md").write_text(GOOD)
+    with pytest.raises(ContentError, match="stray"):
+        pages.load(tmp_path, "en")
+
+
+@pytest.mark.parametrize("latex", [r"\foo", r"x\bar y\baz", r"\frac{1}", r"\begin{matrix}"])
+def test_latex_that_cannot_become_mathml_is_an_error_that_shows_it(latex: str) -> None:
+    with pytest.raises(MathsError) as caught:
+        to_mathml(latex)
+    assert latex in str(caught.value)
+
+
+def test_identifiers_are_tied_to_the_figure() -> None:
+    assert '<mi class="sym q" data-sym="q">Q</mi>' in to_mathml("QK", symbols={"Q": "q"})
+    assert "data-sym" not in to_mathml("AB", symbols={"Q": "q"})
