@@ -18,7 +18,6 @@ from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.request import UnreadablePostError
 from rest_framework import exceptions as drf_errors
-from rest_framework.views import set_rollback
 
 from api.strict_json import Malformed, escape
 from kernels.spec import FieldProblem, SpecError
@@ -96,8 +95,11 @@ def problem_response(request: HttpRequest, status: int, detail: str, **options: 
 
 def exception_handler(exception: Exception, context: Mapping[str, Any]) -> HttpResponse:
     """DRF's hook: whatever a view raised, as a problem."""
-    set_rollback()
-    return respond(context["request"]._request, translate(exception, context["request"].path))
+    request = context["request"]
+    problem = translate(exception, request.path)
+    if isinstance(exception, drf_errors.MethodNotAllowed):
+        problem.detail += f" Allowed here: {', '.join(context['view'].allowed_methods)}."
+    return respond(request._request, problem)
 
 
 def translate(exception: Exception, path: str) -> Problem:  # noqa: PLR0911, PLR0912 (a table, read top down)

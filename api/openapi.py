@@ -4,6 +4,7 @@ A serializer class made by `component` stands for a JSON Schema. It serializes n
 is the contract, and the code that reads and writes the JSON is elsewhere.
 """
 
+import copy
 from typing import Any
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension, OpenApiSerializerExtension
@@ -39,7 +40,7 @@ class ComponentExtension(OpenApiSerializerExtension):  # type: ignore[no-untyped
     def map_serializer(self, auto_schema: AutoSchema, direction: Direction) -> JsonSchema:
         for used in self.target.uses:
             auto_schema.resolve_serializer(used, direction)
-        return dict(self.target.json_schema)
+        return copy.deepcopy(self.target.json_schema)  # what comes after changes it in place
 
 
 class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any, Protocol
 
 from django.conf import settings
@@ -19,6 +19,7 @@ DRAIN_SECONDS = 10.0
 
 class Readable(Protocol):
     def read(self, size: int = ..., /) -> bytes: ...
+    def readline(self, size: int = ..., /) -> bytes: ...
 
 
 class BoundedStream:
@@ -28,17 +29,20 @@ class BoundedStream:
         self._stream, self._limit, self._declared, self._seen = stream, limit, declared, 0
 
     def read(self, size: int = -1) -> bytes:
+        return self._counted(self._stream.read, size)
+
+    def readline(self, size: int = -1) -> bytes:
+        return self._counted(self._stream.readline, size)
+
+    def _counted(self, take: Callable[[int], bytes], size: int) -> bytes:
         if self._declared is not None and self._declared > self._limit:
             self._refuse()
         allowed = self._limit - self._seen + 1
-        data = self._stream.read(allowed if size < 0 else min(size, allowed))
+        data = take(allowed if size < 0 else min(size, allowed))
         self._seen += len(data)
         if self._seen > self._limit:
             self._refuse()
         return data
-
-    def readline(self, size: int = -1) -> bytes:
-        raise NotImplementedError("bodies are read in blocks")
 
     def _refuse(self) -> None:
         # Closing on a client that still sends would reset the connection before it has read why.

@@ -19,5 +19,5 @@ urlpatterns = [
     path("readyz", ReadinessView.as_view(), name="readyz"),
     path("schema/", SchemaView.as_view(), name="schema"),
     path("docs/", DocsView.as_view(), name="docs"),
-    re_path(r"^(?P<rest>.*)$", not_found),
+    re_path("", not_found),
 ]

@@ -38,7 +38,7 @@ class AnyAccept(DefaultContentNegotiation):
 
 
 @csrf_exempt
-def not_found(request: HttpRequest, rest: str = "") -> HttpResponse:
+def not_found(request: HttpRequest) -> HttpResponse:
     """The last route: whatever else is below the API's address."""
     hint = f" Leave out the last slash: {request.path.rstrip('/')}." if request.path.endswith("/") else ""
     return errors.problem_response(request, 404, f"There is nothing at {request.path}.{hint}")

@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from django.http import HttpRequest
 from django.urls import reverse
 
@@ -32,8 +31,8 @@ def represent(run: Run, request: HttpRequest, *, full: bool = True) -> dict[str,
         "spec": run.spec,
         "inputs": _inputs(run),
         "result": _result(run, request, full) if run.status == Status.SUCCEEDED else None,
-        "environment": finite(run.environment),
-        "error": finite(run.error),
+        "environment": run.environment,
+        "error": run.error,
         "artifacts": {name: artifact_url(run, name, request) for name in artifacts.names(run)},
     }
 
@@ -57,15 +56,4 @@ def _result(run: Run, request: HttpRequest, full: bool) -> dict[str, Any]:
             return to_jsonable(loaded[name])
         return {"artifact": artifact_url(run, f"{name}.npy", request), **info}
 
-    return {**{name: array(name, info) for name, info in run.array_info.items()}, **finite(run.result or {})}
-
-
-def finite(value: Any) -> Any:
-    """The same value with non-finite numbers as the strings of the contract."""
-    if isinstance(value, dict):
-        return {name: finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return to_jsonable(np.array(value))
-    return value
+    return {**{name: array(name, info) for name, info in run.array_info.items()}, **(run.result or {})}

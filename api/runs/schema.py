@@ -23,8 +23,12 @@ WHEN: JsonSchema = {"type": "string", "format": "date-time"}
 URL: JsonSchema = {"type": "string", "format": "uri"}
 
 
+NULL: JsonSchema = {"enum": [None]}
+
+
 def nullable(schema: JsonSchema) -> JsonSchema:
-    return {**schema, "nullable": True}
+    """In OpenAPI 3.0 `nullable` belongs to a `type`; of anything else null is one more alternative."""
+    return {**schema, "nullable": True} if "type" in schema else {"anyOf": [NULL, schema]}
 
 
 def choice(*values: str, **more: Any) -> JsonSchema:
@@ -99,8 +103,7 @@ INTEGERS: JsonSchema = {"type": "array", "items": {"type": "integer"}}
 NUMBERS: JsonSchema = {"type": "array", "items": {"type": "number"}}
 POSITIONS: JsonSchema = {
     "description": "Position of the first, a list, or one list per batch row.",
-    "nullable": True,
-    "anyOf": [{"type": "integer"}, INTEGERS, {"type": "array", "items": INTEGERS}],
+    "anyOf": [NULL, {"type": "integer"}, INTEGERS, {"type": "array", "items": INTEGERS}],
 }
 WORDS: dict[str, JsonSchema] = {
     "a number": {"type": "number"},
@@ -120,7 +123,7 @@ def typed(kinds: dict[str, dict[str, tuple[str, bool]]]) -> JsonSchema:
         )
         for kind, fields in kinds.items()
     ]
-    return {"oneOf": variants, "nullable": True, "default": None}
+    return {"anyOf": [NULL, *variants], "default": None}
 
 
 Rope = component(
@@ -161,10 +164,9 @@ Attention = component(
             "softcap": described("number", "c > 0: c·tanh(s/c) on the scaled score.", minimum=0, default=0.0),
             "alibi_slopes": {
                 "description": "auto, one slope per head, or one list per batch row.",
-                "nullable": True,
-                "anyOf": [choice("auto"), NUMBERS, {"type": "array", "items": NUMBERS}],
+                "anyOf": [NULL, choice("auto"), NUMBERS, {"type": "array", "items": NUMBERS}],
             },
-            "rope": {"allOf": [ref(Rope)], "nullable": True, "default": None},
+            "rope": nullable(ref(Rope)),
             "sinks": {
                 "type": "array",
                 "description": "One logit per head, in the softmax's denominator only.",
@@ -385,7 +387,7 @@ Run = component(
                 "properties": {},
             },
             "inputs": {"type": "object", "additionalProperties": ref(InputInfo)},
-            "result": {"allOf": [ref(RunResult)], "nullable": True},
+            "result": nullable(ref(RunResult)),
             "environment": {
                 **open_object(
                     "What computed it.",
@@ -398,7 +400,7 @@ Run = component(
                 ),
                 "nullable": True,
             },
-            "error": {"allOf": [ref(RunError)], "nullable": True},
+            "error": nullable(ref(RunError)),
             "artifacts": {
                 "type": "object",
                 "additionalProperties": URL,

@@ -1,0 +1,93 @@
+"""The API without a broker: what would be sent to it is recorded, and quotas are not counted."""
+
+import json
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+
+# The project's own modules are imported in the fixtures: this file is read before Django is set up.
+
+
+@pytest.fixture(autouse=True)
+def _files(settings, tmp_path):
+    settings.STORAGES = {
+        **settings.STORAGES,
+        "default": {
+            "BACKEND": "django.core.files.storage.FileSystemStorage",
+            "OPTIONS": {"location": tmp_path},
+        },
+    }
+
+
+@pytest.fixture(autouse=True)
+def sent(monkeypatch):
+    """The ids of the runs sent to the broker, in order."""
+    from workers import events, runs
+
+    ids = []
+    monkeypatch.setattr(runs.app, "send_task", lambda _name, args, **_options: ids.append(args[0]))
+    monkeypatch.setattr(events, "announce", lambda *_: None)
+    return ids
+
+
+@pytest.fixture
+def charged(monkeypatch):
+    """What anonymous callers were charged: (address digest, seconds)."""
+    from workers import quotas
+
+    charges = []
+    monkeypatch.setattr(quotas, "charge", lambda caller, seconds: charges.append((caller, seconds)))
+    return charges
+
+
+class Api:
+    """One caller; JSON in, Django's response out."""
+
+    def __init__(self, token="", address="203.0.113.7"):
+        self.client = Client(raise_request_exception=False, REMOTE_ADDR=address)
+        self.token = token
+
+    def request(self, method, path, body=None, content_type="application/json", **headers):
+        if self.token:
+            headers.setdefault("authorization", f"Bearer {self.token}")
+        data = body if isinstance(body, bytes | str) else b"" if body is None else json.dumps(body)
+        return self.client.generic(method, f"/api/v1{path}", data, content_type, headers=headers)
+
+    def get(self, path, **headers):
+        return self.request("GET", path, **headers)
+
+    def post(self, path, body=None, **headers):
+        return self.request("POST", path, body, **headers)
+
+    def delete(self, path, **headers):
+        return self.request("DELETE", path, **headers)
+
+    def upload(self, content, name="q.npy", **headers):
+        if self.token:
+            headers.setdefault("authorization", f"Bearer {self.token}")
+        return self.client.post(
+            "/api/v1/uploads", {"file": SimpleUploadedFile(name, content)}, headers=headers
+        )
+
+
+def with_token(name):
+    from api.models import ApiToken
+
+    return Api(ApiToken.issue(name)[1])
+
+
+@pytest.fixture
+def api(charged):
+    """Somebody without a token."""
+    return Api()
+
+
+@pytest.fixture
+def alice(db):
+    return with_token("alice")
+
+
+@pytest.fixture
+def bob(db):
+    return with_token("bob")

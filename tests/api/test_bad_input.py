@@ -1,0 +1,139 @@
+"""Each way to get it wrong that we know of: the answer names the field, the value and the remedy, at once."""
+
+import base64
+import time
+
+import numpy as np
+import pytest
+
+from tests.api.helpers import BODY, assert_problem, changed
+from workers.models import Run
+
+pytestmark = pytest.mark.django_db
+
+Q = "/inputs/q"
+CASES = {
+    "ragged lists": (changed(Q, [[1, 2], [3]]), 400, "/inputs/q/1", "ragged", ["1 entries", "2"]),
+    "wrong rank": (changed(Q, [1, 2, 3]), 422, Q, None, ["rank"]),
+    "too deep a list": (changed(Q, [[[[[1.0]]]]]), 422, Q, None, ["rank"]),
+    "q and k widths differ": (changed("/inputs/k", [[1, 2, 3]]), 422, "/inputs/k", None, ["3", "2"]),
+    "heads do not divide": (
+        {
+            "engine": "flash",
+            "inputs": {
+                "q": {"seed": 1, "shape": [3, 4, 8]},
+                "k": {"seed": 2, "shape": [2, 4, 8]},
+                "v": {"seed": 3, "shape": [2, 4, 8]},
+            },
+        },
+        422,
+        "/inputs/k",
+        None,
+        ["3", "2", "multiple"],
+    ),
+    "NaN in Q": (changed(Q, [[1, "nan"], [0, 1]]), 422, Q, "not-finite", ["nan", "[0, 1]"]),
+    "boolean among numbers": (changed(Q, [[1, True], [0, 1]]), 422, "/inputs/q/0/1", "boolean", ["true"]),
+    "a word among numbers": (changed(Q, [[1, "x"], [0, 1]]), 400, "/inputs/q/0/1", None, ["x"]),
+    "a number beyond float64": (changed(Q, [[10**400, 1]]), 422, "/inputs/q/0/0", None, ["64-bit"]),
+    "10⁹ elements": (
+        changed(Q, {"seed": 1, "shape": [1, 1, 1_000_000, 1_000]}),
+        413,
+        "/inputs/q/shape",
+        "too-large",
+        ["1,000,000,000", "at most"],
+    ),
+    "unknown field": (
+        changed("/atention", {}),
+        400,
+        "/atention",
+        "unknown-field",
+        ["did you mean attention"],
+    ),
+    "unknown inner field": (
+        changed("/attention/is_casual", True),
+        400,
+        "/attention/is_casual",
+        "unknown-field",
+        ["did you mean is_causal"],
+    ),
+    "unknown engine": (changed("/engine", "flsh"), None, "/engine", "unknown-engine", ["did you mean flash"]),
+    "no engine": ({"inputs": BODY["inputs"]}, 400, "/engine", "required", ["flash"]),
+    "not an object": ([], 400, "", None, ["object"]),
+    "bad base64": (
+        changed(Q, {"b64": "####", "dtype": "float32", "shape": [1, 2]}),
+        400,
+        "/inputs/q/b64",
+        None,
+        ["base64"],
+    ),
+    "base64 of another length": (
+        changed(Q, {"b64": "AAAA", "dtype": "float32", "shape": [1, 2]}),
+        400,
+        "/inputs/q/b64",
+        "wrong-length",
+        ["8 bytes"],
+    ),
+    "an upload that is not there": (
+        changed(Q, {"upload": "nosuchid", "name": "q"}),
+        422,
+        Q,
+        "not-found",
+        ["POST /api/v1/uploads"],
+    ),
+    "what no engine can yet": (
+        changed("/attention/rope", {"style": "half"}),
+        422,
+        "/attention/rope",
+        "unsupported",
+        ["no engine can yet"],
+    ),
+    "what another engine can": (
+        changed("/attention/softcap", 5),
+        422,
+        "/attention/softcap",
+        "unsupported",
+        ["reference"],
+    ),
+    "an option that is not used": (
+        {**BODY, "engine": "eager", "options": {"block_m": 64}},
+        422,
+        "/options/block_m",
+        None,
+        ["flash"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input_is_explained_before_anything_happens(api, charged, sent, case):
+    body, status, pointer, code, says = CASES[case]
+    api.post("/runs", [])  # the first request of a process imports and compiles
+    begin = time.perf_counter()
+    answer = api.post("/runs", body)
+    elapsed = time.perf_counter() - begin
+    assert_problem(answer, status or answer.status_code, pointer=pointer, code=code, says=says)
+    assert 400 <= answer.status_code < 500
+    assert elapsed < 0.1
+    assert (Run.objects.count(), charged, sent) == (0, [], [])
+
+
+def test_all_mistakes_are_told_at_once(api):
+    body = {"engine": "flash", "dtype": "float99", "atention": {}, "timing": {"iters": 0}, "inputs": {}}
+    errors = assert_problem(api.post("/runs", body), 400)["errors"]
+    assert {"/dtype", "/atention", "/timing/iters", "/inputs/q"} <= {error["pointer"] for error in errors}
+
+
+def test_a_run_that_costs_too_much_is_refused_with_what_would_fit(api, charged, sent):
+    seeded = {name: {"seed": 1, "shape": [1, 8, 8_192, 64]} for name in "qkv"}
+    answer = api.post("/runs", {"engine": "flash", "inputs": seeded})
+    problem = assert_problem(answer, 422, says=["allowed", "fit"])
+    assert problem["type"].endswith("too-expensive")
+    assert (Run.objects.count(), charged, sent) == (0, [], [])
+
+
+def test_base64_is_read(api):
+    q = np.array([[1, 0], [0, 1]], "<f2")
+    body = changed(Q, {"b64": base64.b64encode(q.tobytes()).decode(), "dtype": "float16", "shape": [2, 2]})
+    answer = api.post("/runs", body)
+    assert answer.status_code == 202
+    assert answer.json()["spec"]["inputs"]["q"] == {"shape": [2, 2], "dtype": "float16", "source": "inline"}
