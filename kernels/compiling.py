@@ -24,42 +24,20 @@ from triton.compiler import ASTSource
 from triton.runtime.interpreter import InterpretedFunction
 
 from kernels.flash.kernel import flash_forward
+from kernels.flash.launch import KERNEL_VERSION
 from kernels.flash.tiles import choose_tiles, padded_dim
 from kernels.spec.model import RunSpec
+from kernels.targets import TARGETS, WARP_SIZE, resident_blocks
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 TEXTS = ("ttir", "ttgir", "llir", "ptx", "sass")
 POINTER_TYPES = {"float32": "*fp32", "float16": "*fp16", "bfloat16": "*bf16"}
 ALIGNMENT = 16  # bytes, and elements: what torch's allocator and a length divisible by 16 give a kernel
-WARP_SIZE = 32
-REGISTER_UNIT = 256  # registers are handed to a warp in units of 256
-REGISTER_LIMIT = 65_536  # per multiprocessor, on every target below
 
 
 class CannotCompileError(Exception):
     """The kernel has no form for this target; the message says why and what would do."""
 
-
-@dataclass(frozen=True)
-class Multiprocessor:
-    """What one streaming multiprocessor of a target offers (CUDA C++ Programming Guide, compute
-    capabilities)."""
-
-    capability: int
-    title: str
-    max_warps: int
-    max_blocks: int
-    shared_bytes: int  # of the multiprocessor
-    shared_bytes_per_block: int  # the most one block may ask for
-    reserved_bytes_per_block: int = 1024
-
-
-TARGETS = {
-    "sm_80": Multiprocessor(80, "A100", 64, 32, 164 * 1024, 163 * 1024),
-    "sm_90": Multiprocessor(90, "H100, H200", 64, 32, 228 * 1024, 227 * 1024),
-    "sm_100": Multiprocessor(100, "B200", 64, 32, 228 * 1024, 227 * 1024),
-    "sm_120": Multiprocessor(120, "RTX 50 series", 48, 24, 100 * 1024, 99 * 1024),
-}
 
 # Machine instructions (SASS) by what they do, as patterns over the opcode.
 INSTRUCTIONS = {
@@ -106,6 +84,11 @@ class Compiled:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, without the texts."""
         return {name: value for name, value in asdict(self).items() if name != "texts"}
+
+
+def environment() -> dict[str, Any]:
+    """What a compilation depends on beside its spec: JSON-ready."""
+    return {"device": "none", "triton": triton.__version__, "kernel_version": KERNEL_VERSION}
 
 
 def compile_flash(spec: RunSpec, target: str) -> Compiled:
@@ -253,23 +236,3 @@ def count_instructions(sass: str) -> dict[str, int]:
         for kind, pattern in patterns.items()
     }
     return {**counts, "total": opcodes.total()}
-
-
-def resident_blocks(sm: Multiprocessor, registers: int, shared_bytes: int, num_warps: int) -> tuple[int, str]:
-    """How many blocks of a kernel fit on a multiprocessor at once, and what stops one more.
-
-    The arithmetic of NVIDIA's occupancy calculator: registers are given to warps in units of 256, and each
-    block takes 1 KiB of shared memory for the system.
-    """
-    per_warp = -(-registers * WARP_SIZE // REGISTER_UNIT) * REGISTER_UNIT
-    warps_by_registers = REGISTER_LIMIT // per_warp if per_warp else sm.max_warps
-    bounds = {
-        "blocks": sm.max_blocks,
-        "warps": sm.max_warps // num_warps,
-        "registers": warps_by_registers // num_warps,
-        "shared": sm.shared_bytes // (shared_bytes + sm.reserved_bytes_per_block),
-    }
-    if shared_bytes > sm.shared_bytes_per_block:
-        bounds["shared"] = 0
-    tightest = min(bounds, key=lambda name: bounds[name])
-    return bounds[tightest], tightest

@@ -3,6 +3,7 @@
     runs/<id>/submitted.npz     what the caller sent (absent when everything is seeded)
     runs/<id>/inputs-<n>.npz    what the engine saw on attempt n, after rounding
     runs/<id>/result-<n>.npz    what it returned on attempt n
+    runs/<id>/texts-<n>.zip     the stages of a compilation, on attempt n
 
 One file per kind and attempt: a worker that was given up for dead cannot touch what its successor
 wrote, and the row's `attempt` says which file counts. `.npy` and `.safetensors` are made from them
@@ -20,13 +21,14 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from safetensors.numpy import save as save_safetensors
 
-from workers.models import Run
+from workers.models import Kind, Run
 
 log = logging.getLogger(__name__)
 
 Arrays = dict[str, np.ndarray]
 
 BINARY = "application/octet-stream"
+TEXT = "text/plain; charset=utf-8"
 
 
 def _folder(run_id: str) -> str:
@@ -35,13 +37,18 @@ def _folder(run_id: str) -> str:
 
 def _path(run: Run, kind: str) -> str:
     suffix = "" if kind == "submitted" else f"-{run.attempt}"
-    return f"{_folder(run.id)}/{kind}{suffix}.npz"
+    extension = "zip" if kind == "texts" else "npz"
+    return f"{_folder(run.id)}/{kind}{suffix}.{extension}"
 
 
-def _save(path: str, arrays: Mapping[str, np.ndarray]) -> None:
+def _save_arrays(path: str, arrays: Mapping[str, np.ndarray]) -> None:
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # type: ignore[arg-type]
-    saved = default_storage.save(path, ContentFile(buffer.getvalue()))
+    _save(path, buffer.getvalue())
+
+
+def _save(path: str, content: bytes) -> None:
+    saved = default_storage.save(path, ContentFile(content))
     if saved != path:  # the storage never overwrites: the name was taken by a repeated delivery
         default_storage.delete(saved)
         raise FileExistsError(path)
@@ -56,12 +63,20 @@ def _load(path: str) -> Arrays:
 
 def save_submitted(run: Run, arrays: Mapping[str, np.ndarray]) -> None:
     if arrays:
-        _save(_path(run, "submitted"), arrays)
+        _save_arrays(_path(run, "submitted"), arrays)
 
 
 def save_outcome(run: Run, inputs: Mapping[str, np.ndarray], results: Mapping[str, np.ndarray]) -> None:
-    _save(_path(run, "inputs"), inputs)
-    _save(_path(run, "result"), results)
+    _save_arrays(_path(run, "inputs"), inputs)
+    _save_arrays(_path(run, "result"), results)
+
+
+def save_texts(run: Run, texts: Mapping[str, str]) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in texts.items():
+            archive.writestr(name, text)
+    _save(_path(run, "texts"), buffer.getvalue())
 
 
 def load_submitted(run: Run) -> Arrays:
@@ -78,6 +93,8 @@ def load_results(run: Run) -> Arrays:
 
 def names(run: Run) -> list[str]:
     """The names under which `open_artifact` answers for this run."""
+    if run.kind == Kind.COMPILE:
+        return list(run.array_info)
     arrays = [*run.array_info, *run.input_info]
     bundles = ["result.npz", "result.safetensors", "inputs.npz", "inputs.safetensors"]
     return [*(f"{name}.npy" for name in arrays), *bundles] if run.array_info else []
@@ -87,6 +104,8 @@ def open_artifact(run: Run, name: str) -> tuple[bytes, str]:
     """The content and media type of one artifact; KeyError(name) when the run has no such file."""
     if name not in names(run):
         raise KeyError(name)
+    if run.kind == Kind.COMPILE:
+        return _member(run, "texts", name), TEXT
     stem, _dot, extension = name.rpartition(".")
     read: dict[str, Callable[[Run, str], bytes]] = {"npy": _npy, "npz": _npz, "safetensors": _safetensors}
     try:
@@ -97,9 +116,12 @@ def open_artifact(run: Run, name: str) -> tuple[bytes, str]:
 
 
 def _npy(run: Run, stem: str) -> bytes:
-    kind = "result" if stem in run.array_info else "inputs"
+    return _member(run, "result" if stem in run.array_info else "inputs", f"{stem}.npy")
+
+
+def _member(run: Run, kind: str, name: str) -> bytes:
     with default_storage.open(_path(run, kind)) as file, zipfile.ZipFile(file) as archive:
-        return archive.read(f"{stem}.npy")
+        return archive.read(name)
 
 
 def _npz(run: Run, stem: str) -> bytes:

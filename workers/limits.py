@@ -59,6 +59,16 @@ def admit(spec: RunSpec, budget_seconds: float) -> Estimate:
     return cost
 
 
+def admit_compile(spec: RunSpec) -> None:
+    """Refused when the kernel of `spec` cannot be compiled: only Triton engines are, if there is a worker."""
+    if "compile" not in settings.QUEUES:
+        raise Refused([FieldProblem("/targets", "no-compiler", "this deployment has no compile worker.")])
+    if not ENGINES[spec.engine].is_triton:
+        compiled = ", ".join(name for name, engine in ENGINES.items() if engine.is_triton)
+        detail = f"engine {spec.engine} has no kernel of ours to compile; use {compiled}."
+        raise Refused([FieldProblem("/engine", "not-compiled", detail)])
+
+
 def queue_for(spec: RunSpec) -> str:
     """The queue that carries `spec`; Refused when its device has no worker here."""
     has_gpu = "gpu" in settings.QUEUES

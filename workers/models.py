@@ -23,6 +23,11 @@ class Status(models.TextChoices):
     CANCELED = "canceled"
 
 
+class Kind(models.TextChoices):
+    RUN = "run"
+    COMPILE = "compile"  # the kernel of a run, compiled for GPUs instead of being run
+
+
 ACTIVE = (Status.QUEUED, Status.RUNNING)
 
 
@@ -37,6 +42,7 @@ class Run(models.Model):
     id = models.CharField(primary_key=True, max_length=32, default=new_id, editable=False)
     owner = models.CharField(max_length=64, blank=True)  # "" is anonymous, else e.g. "token:12"
     caller = models.CharField(max_length=64, blank=True)  # digest of the address, for quotas
+    kind = models.CharField(max_length=16, choices=Kind, default=Kind.RUN)
     engine = models.CharField(max_length=32)
     queue = models.CharField(max_length=32)
     status = models.CharField(max_length=16, choices=Status, default=Status.QUEUED)
@@ -51,6 +57,7 @@ class Run(models.Model):
     expires_at = models.DateTimeField()
 
     spec = models.JSONField()
+    targets = models.JSONField(default=list)  # the GPUs of a compile, e.g. ["sm_90"]
     input_info = models.JSONField(default=dict)  # {name: {shape, dtype, sha256}}
     array_info = models.JSONField(default=dict)  # {name: {shape, dtype}} of the results
     result = models.JSONField(null=True)

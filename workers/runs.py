@@ -21,7 +21,7 @@ from django.utils import timezone
 from kernels.spec import ParsedRun, RunSpec
 from workers import artifacts, broker, events, health, limits
 from workers.celery import RUN_TASK, app
-from workers.models import ACTIVE, Run, Status
+from workers.models import ACTIVE, Kind, Run, Status
 
 log = logging.getLogger(__name__)
 
@@ -50,22 +50,42 @@ def submit(parsed: ParsedRun, *, owner: str, caller: str, budget_seconds: int) -
     or QueueFull, having written nothing.
     """
     limits.admit(parsed.spec, budget_seconds)
-    queue = limits.queue_for(parsed.spec)
-    _refuse_when_full(queue)
+    run = _new(parsed.spec, limits.queue_for(parsed.spec), owner, caller, budget_seconds)
+    return _submit(run, parsed.arrays)
+
+
+def submit_compile(
+    spec: RunSpec, targets: Sequence[str], *, owner: str, caller: str, budget_seconds: int
+) -> Run:
+    """Like `submit`, but the kernel of `spec` is compiled for each of `targets` instead of being run.
+
+    Only the shapes of the inputs matter, so none are kept. Raises limits.Refused or QueueFull.
+    """
+    limits.admit_compile(spec)
+    run = _new(spec, "compile", owner, caller, budget_seconds)
+    run.kind, run.targets = Kind.COMPILE, list(targets)
+    return _submit(run, {})
+
+
+def _new(spec: RunSpec, queue: str, owner: str, caller: str, budget_seconds: int) -> Run:
     now = timezone.now()
     days = settings.RETENTION_DAYS_TOKEN if owner else settings.RETENTION_DAYS_ANONYMOUS
-    run = Run(
+    return Run(
         owner=owner,
         caller=caller,
-        engine=parsed.spec.engine,
+        engine=spec.engine,
         queue=queue,
         budget_seconds=budget_seconds,
         created_at=now,
         queued_at=now,
         expires_at=now + timedelta(days=days),
-        spec=parsed.spec.to_dict(),
+        spec=spec.to_dict(),
     )
-    artifacts.save_submitted(run, parsed.arrays)
+
+
+def _submit(run: Run, arrays: Mapping[str, np.ndarray]) -> Run:
+    _refuse_when_full(run.queue)
+    artifacts.save_submitted(run, arrays)
     try:
         with transaction.atomic():
             run.save(force_insert=True)
@@ -152,6 +172,17 @@ def finish(
         array_info=array_info,
         result=result,
         environment=environment,
+    )
+
+
+def finish_compile(
+    run: Run, *, texts: Mapping[str, str], result: dict[str, Any], environment: dict[str, Any]
+) -> bool:
+    """Store what a compilation found and the texts of its stages (sm_90.ptx, ...); False as for `finish`."""
+    artifacts.save_texts(run, texts)
+    text_info = {name: {"characters": len(text)} for name, text in texts.items()}
+    return _end_and_announce(
+        run, Status.SUCCEEDED, array_info=text_info, result=result, environment=environment
     )
 
 

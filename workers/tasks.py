@@ -17,7 +17,7 @@ from django.db import connection
 
 from workers import runs
 from workers.celery import RUN_TASK
-from workers.models import Run, Status
+from workers.models import Kind, Run, Status
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +93,13 @@ def carry_out(run_id: str) -> None:
 
 
 def _compute(run: Run) -> None:
+    if run.kind == Kind.COMPILE:
+        _compile(run)
+    else:
+        _execute(run)
+
+
+def _execute(run: Run) -> None:
     # Imported here: the worker's parent process, like the web, never loads torch.
     from kernels.execute import DeadlineExceeded, execute
 
@@ -121,6 +128,24 @@ def _compute(run: Run) -> None:
             "notes": outcome.notes,
         },
         environment=outcome.environment,
+    )
+
+
+def _compile(run: Run) -> None:
+    from kernels.compiling import CannotCompileError, compile_flash, environment
+
+    spec, _ = runs.load(run)
+    try:
+        with Heart(run):
+            compiled = [compile_flash(spec, target) for target in run.targets]
+    except CannotCompileError as error:
+        runs.fail(run, Status.FAILED, runs.problem("Cannot be compiled", str(error), fault="user"))
+        return
+    runs.finish_compile(
+        run,
+        texts={f"{c.target}.{stage}": text for c in compiled for stage, text in c.texts.items()},
+        result={"targets": {c.target: c.to_dict() for c in compiled}},
+        environment=environment(),
     )
 
 

@@ -1,0 +1,72 @@
+"""The GPUs that a kernel can be compiled for, and how much of a kernel fits on one of their multiprocessors.
+
+Arithmetic only: no torch, no triton.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernels.spec.problems import MALFORMED, FieldProblem, SpecError, one_of, show
+
+WARP_SIZE = 32
+REGISTER_UNIT = 256  # registers are handed to a warp in units of 256
+REGISTER_LIMIT = 65_536  # per multiprocessor, on every target below
+
+
+@dataclass(frozen=True)
+class Multiprocessor:
+    """What one streaming multiprocessor offers (CUDA C++ Programming Guide, "Compute Capabilities")."""
+
+    capability: int
+    title: str
+    max_warps: int
+    max_blocks: int
+    shared_bytes: int  # of the multiprocessor
+    shared_bytes_per_block: int  # the most one block may ask for
+    reserved_bytes_per_block: int = 1024
+
+
+TARGETS = {
+    "sm_80": Multiprocessor(80, "A100", 64, 32, 164 * 1024, 163 * 1024),
+    "sm_90": Multiprocessor(90, "H100, H200", 64, 32, 228 * 1024, 227 * 1024),
+    "sm_100": Multiprocessor(100, "B200", 64, 32, 228 * 1024, 227 * 1024),
+    "sm_120": Multiprocessor(120, "RTX 50 series", 48, 24, 100 * 1024, 99 * 1024),
+}
+
+
+def parse_targets(value: object) -> tuple[str, ...]:
+    """The `targets` of a compile request: some of TARGETS, each once. Raises SpecError."""
+    if not isinstance(value, list) or not value:
+        detail = f"targets must be a list with at least one of {one_of(TARGETS)}"
+        raise SpecError([FieldProblem("/targets", "type", detail, MALFORMED)])
+    problems = [
+        FieldProblem(
+            f"/targets/{index}", "unknown-target", f"target {show(name)} is not {one_of(TARGETS)}", MALFORMED
+        )
+        for index, name in enumerate(value)
+        if not isinstance(name, str) or name not in TARGETS
+    ]
+    if problems:
+        raise SpecError(problems)
+    return tuple(dict.fromkeys(value))
+
+
+def resident_blocks(sm: Multiprocessor, registers: int, shared_bytes: int, num_warps: int) -> tuple[int, str]:
+    """How many blocks of a kernel fit on a multiprocessor at once, and what stops one more.
+
+    ``registers`` per thread, ``shared_bytes`` and ``num_warps`` per block. The arithmetic of NVIDIA's
+    occupancy calculator: registers are given to warps in units of 256, and each block takes 1 KiB of shared
+    memory for the system.
+    """
+    per_warp = -(-registers * WARP_SIZE // REGISTER_UNIT) * REGISTER_UNIT
+    bounds = {
+        "blocks": sm.max_blocks,
+        "warps": sm.max_warps // num_warps,
+        "registers": REGISTER_LIMIT // per_warp // num_warps,
+        "shared": sm.shared_bytes // (shared_bytes + sm.reserved_bytes_per_block),
+    }
+    if shared_bytes > sm.shared_bytes_per_block:
+        bounds["shared"] = 0
+    tightest = min(bounds, key=lambda name: bounds[name])
+    return bounds[tightest], tightest

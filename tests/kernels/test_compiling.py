@@ -1,0 +1,120 @@
+"""The flash kernel compiled for GPUs that are not there.
+
+In a process of its own: this one interprets kernels, and the two cannot share a process.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from kernels.compiling import CannotCompileError, compile_flash, count_instructions, read_assembler
+from kernels.spec import parse_run
+
+COMPILE = """
+import json, sys
+from kernels.compiling import compile_flash
+from kernels.spec import parse_run
+body, targets = json.loads(sys.argv[1])
+spec = parse_run(body).spec
+print(json.dumps({t: {**(c := compile_flash(spec, t)).to_dict(), "texts": dict(c.texts)} for t in targets}))
+"""
+
+
+def body(dtype="float16", length=1024, head_dim=64, **more):
+    seeded = {"seed": 1, "shape": [1, 2, length, head_dim], "distribution": "normal"}
+    return {
+        "engine": "flash",
+        "dtype": dtype,
+        "inputs": {"q": seeded, "k": seeded, "v": seeded},
+        "attention": {"is_causal": True},
+        "options": {"block_m": 64, "block_n": 32},  # small tiles compile fast
+        **more,
+    }
+
+
+def compiled(request_body, targets):
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    said = subprocess.run(
+        [sys.executable, "-c", COMPILE, json.dumps([request_body, targets])],
+        env={**env, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr
+    return json.loads(said.stdout)
+
+
+@pytest.fixture(scope="module")
+def half():
+    return compiled(body(), ["sm_80", "sm_90", "sm_100", "sm_120"])
+
+
+@pytest.mark.parametrize(
+    ("target", "tensor_cores"),
+    [("sm_80", "mma"), ("sm_90", "wgmma"), ("sm_100", "tcgen05"), ("sm_120", "mma")],
+)
+def test_each_generation_uses_its_own_tensor_core_instruction(half, target, tensor_cores):
+    counts = half[target]["instructions"]
+    assert {kind for kind in ("mma", "wgmma", "tcgen05") if counts[kind]} == {tensor_cores}
+    assert counts["exp"] > 0
+
+
+def test_alignment_reaches_the_compiler(half):
+    # Without it sm_80 gets no asynchronous copies at all, and every figure would mislead.
+    assert half["sm_80"]["instructions"]["cp_async"] > 0
+
+
+def test_only_the_generation_with_tensor_memory_uses_it(half):
+    assert {target for target, found in half.items() if found["tmem_bytes"]} == {"sm_100"}
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "sm_120"])
+def test_what_is_reported_is_what_the_texts_say(half, target):
+    found = half[target]
+    assert found["fits"]
+    assert 0 < found["registers"] <= 255
+    assert 0 < found["shared_bytes"] <= found["shared_limit_bytes"]
+    assert 0 < found["occupancy"] <= 1
+    assert f".target sm_{target.removeprefix('sm_')}" in found["texts"]["ptx"]
+    assert re.search(r"tt\.dot", found["texts"]["ttir"])
+    assert "/" not in "".join(re.findall(r'File "([^"]*)"', found["texts"]["sass"]))
+
+
+def test_larger_tiles_need_more_shared_memory(half):
+    large = compiled(body(options={"block_m": 64, "block_n": 64}), ["sm_90"])["sm_90"]
+    assert large["shared_bytes"] > half["sm_90"]["shared_bytes"]
+
+
+def test_a_process_that_interprets_says_that_it_cannot_compile():
+    with pytest.raises(CannotCompileError, match="TRITON_INTERPRET"):
+        compile_flash(parse_run(body()).spec, "sm_90")
+
+
+def test_instructions_are_told_apart():
+    sass = """
+        /*0000*/                   LDG.E.128 R4, [R2.64] ;
+        /*0010*/              @!P0 LDGSTS.E.BYPASS.128 [R9], [R2.64] ;
+        /*0020*/              @UP1 HMMA.16816.F32 R4, R8, R12, R4 ;
+        /*0030*/                   HGMMA.64x64x16.F32 R24, gdesc[UR8] ;
+        /*0040*/                   MUFU.EX2 R5, R5 ;
+        /*0050*/                   MUFU.RCP R5, R5 ;
+        /*0060*/                   LDSM.16.M88.4 R8, [R7] ;
+    """
+    counts = {kind: count for kind, count in count_instructions(sass).items() if count}
+    assert counts == {
+        "ld_global": 1, "cp_async": 1, "mma": 1, "wgmma": 1, "exp": 1, "ld_shared": 1, "total": 7,
+    }  # fmt: skip
+
+
+def test_the_assembler_is_read_right():
+    said = (
+        "ptxas info    : Function properties for flash_forward\n"
+        "    72 bytes stack frame, 100 bytes spill stores, 124 bytes spill loads\n"
+        "ptxas info    : Used 255 registers, used 1 barriers, 72 bytes cumulative stack size\n"
+    )
+    assert read_assembler(said) == (255, 224)

@@ -1,0 +1,55 @@
+"""What fits on a multiprocessor, against figures worked out by hand from NVIDIA's rules."""
+
+import pytest
+
+from kernels.spec import SpecError
+from kernels.targets import TARGETS, parse_targets, resident_blocks
+
+KIB = 1024
+
+
+@pytest.mark.parametrize(
+    ("target", "block", "expected"),
+    [
+        # 255 registers · 32 threads = 8160, rounded up to 8192 a warp: 8 warps in 65,536, 2 blocks of 4
+        ("sm_80", (255, 48 * KIB, 4), (2, "registers")),
+        ("sm_80", (128, 32 * KIB, 4), (4, "registers")),
+        # 129 · 32 = 4128 rounds up to 4352: 15 warps, 3 blocks of 4
+        ("sm_80", (129, 32 * KIB, 4), (3, "registers")),
+        # 48 + 1 KiB in 164 KiB: 3
+        ("sm_80", (64, 48 * KIB, 4), (3, "shared")),
+        ("sm_90", (64, 48 * KIB, 4), (4, "shared")),
+        ("sm_120", (64, 48 * KIB, 4), (2, "shared")),
+        ("sm_90", (32, 0, 1), (32, "blocks")),
+        ("sm_90", (32, 0, 4), (16, "warps")),
+        ("sm_120", (32, 0, 4), (12, "warps")),
+        # one byte more than a block may have
+        ("sm_80", (64, 163 * KIB, 4), (1, "shared")),
+        ("sm_80", (64, 163 * KIB + 1, 4), (0, "shared")),
+        ("sm_120", (64, 99 * KIB, 4), (1, "shared")),
+        ("sm_120", (64, 99 * KIB + 1, 4), (0, "shared")),
+    ],
+)
+def test_resident_blocks(target, block, expected):
+    registers, shared_bytes, num_warps = block
+    assert resident_blocks(TARGETS[target], registers, shared_bytes, num_warps) == expected
+
+
+def test_targets_are_kept_in_order_and_once():
+    assert parse_targets(["sm_90", "sm_80", "sm_90"]) == ("sm_90", "sm_80")
+
+
+@pytest.mark.parametrize("value", [None, "sm_90", [], {}, 90])
+def test_targets_must_be_a_list_with_something_in_it(value):
+    with pytest.raises(SpecError, match="at least one of sm_80, sm_90, sm_100 or sm_120"):
+        parse_targets(value)
+
+
+@pytest.mark.parametrize("name", ["sm_70", "SM_90", 90, None, ["sm_90"], "\ud800"])
+def test_an_unknown_target_is_named_with_those_that_are_known(name):
+    with pytest.raises(SpecError) as error:
+        parse_targets(["sm_90", name])
+    (problem,) = error.value.problems
+    assert problem.pointer == "/targets/1"
+    assert "sm_80, sm_90, sm_100 or sm_120" in problem.detail
+    problem.detail.encode()
