@@ -14,7 +14,6 @@ DEV := $(VENV)/.dev-installed
 
 # `site/` is a source folder, so both roots are on the path (see ARCHITECTURE.md).
 export PYTHONPATH := $(CURDIR):$(CURDIR)/site
-export DJANGO_SETTINGS_MODULE := config.settings
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 

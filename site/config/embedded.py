@@ -54,6 +54,9 @@ def main() -> int:
     except (CannotStart, ImproperlyConfigured) as error:
         say(f"Cannot start: {error}")
         return 1
+    except KeyboardInterrupt:
+        say("Stopped before anything was started")
+        return 0
 
 
 class StopSignals:
@@ -61,6 +64,7 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.count = 0
+        self.serving = False
         self._event = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._received)
@@ -68,6 +72,8 @@ class StopSignals:
     def _received(self, number: int, frame: object) -> None:
         self.count += 1
         self._event.set()
+        if not self.serving:  # nothing was started yet that would have to be stopped
+            raise KeyboardInterrupt
 
     def pause(self, seconds: float) -> bool:
         """Sleep, less when asked to stop; whether it was ever asked to."""
@@ -101,8 +107,6 @@ class Deployment:
             run_dir = self._socket_dir()
             self._end_old_redis(run_dir)
             self._prepare()
-            if self.stop.count:
-                return 0
             return self._serve(run_dir, lock.fileno())
 
     # --- Before anything starts --------------------------------------------------------------
@@ -185,6 +189,7 @@ class Deployment:
         conf.write_text(configuration(programs, control=control, log_dir=self.log_dir, run_dir=run_dir))
         say(f"Starting {', '.join(program.name for program in programs)} (logs in {self.log_dir})")
         os.chdir(root)
+        self.stop.serving = True
         supervisor = Supervisor(conf, control, os.environ, keep_open=lock)
         try:
             self._watch(supervisor)

@@ -3,6 +3,7 @@
 supervisord starts, restarts and stops; `config.embedded` watches it and talks to the person.
 """
 
+import http.client
 import os
 import shlex
 import shutil
@@ -82,7 +83,7 @@ def configuration(programs: list[Program], *, control: Path, log_dir: Path, run_
 
 def _program(program: Program, log_dir: Path) -> dict[str, object]:
     return {
-        "command": shlex.join([*_tether(), *program.argv]),
+        "command": shlex.join([*tether(), *program.argv]),
         "autorestart": "true",
         "startsecs": 1,
         "startretries": 2,  # waits of 1 and 2 s; then config.embedded takes over
@@ -104,7 +105,7 @@ def _section(title: str, options: Mapping[str, object]) -> str:
     return "\n".join([f"[{title}]", *lines, ""])
 
 
-def _tether() -> list[str]:
+def tether() -> list[str]:
     """A prefix that has Linux send TERM to the process when its parent dies, however it dies."""
     setpriv = shutil.which("setpriv") if sys.platform == "linux" else None
     if setpriv is None or "--pdeathsig" not in _help(setpriv):
@@ -123,7 +124,7 @@ class Supervisor:
     def __init__(self, conf: Path, control: Path, env: Mapping[str, str], *, keep_open: int) -> None:
         """Start it. `keep_open`: the descriptor of the lock, held for as long as it lives."""
         self._process = subprocess.Popen(
-            [*_tether(), sys.executable, "-m", "supervisor.supervisord", "--configuration", str(conf)],
+            [*tether(), sys.executable, "-m", "supervisor.supervisord", "--configuration", str(conf)],
             env=dict(env),
             stdin=subprocess.DEVNULL,
             pass_fds=[keep_open],
@@ -131,8 +132,8 @@ class Supervisor:
             # one clean stop.
             start_new_session=True,
         )
-        transport = SupervisorTransport(None, None, f"unix://{control}")
-        self._rpc: Any = xmlrpc.client.ServerProxy("http://localhost", transport=transport)
+        self._transport = SupervisorTransport(None, None, f"unix://{control}")
+        self._rpc: Any = xmlrpc.client.ServerProxy("http://localhost", transport=self._transport).supervisor
         self._seen: dict[str, int] = {}
 
     @property
@@ -141,19 +142,25 @@ class Supervisor:
 
     def states(self) -> list[State]:
         """Every process; empty while supervisord itself does not answer."""
-        try:
-            found = self._rpc.supervisor.getAllProcessInfo()
-        except (OSError, xmlrpc.client.Error):
-            return []
+        found = self._ask("getAllProcessInfo") or []
         states = [State(info["name"], info["pid"], info["state"], info["spawnerr"].lower()) for info in found]
         self._seen.update({state.name: state.pid for state in states if state.pid})
         return states
 
     def start(self, name: str) -> None:
         """Try again a process that was given up; what happens next is in `states`."""
-        with suppress(OSError, xmlrpc.client.Error):
-            group = next(i["group"] for i in self._rpc.supervisor.getAllProcessInfo() if i["name"] == name)
-            self._rpc.supervisor.startProcess(f"{group}:{name}", False)
+        for info in self._ask("getAllProcessInfo") or []:
+            if info["name"] == name:
+                self._ask("startProcess", f"{info['group']}:{name}", False)
+
+    def _ask(self, method: str, *arguments: object) -> Any:
+        """supervisord's answer, or None when it has none to give."""
+        try:
+            return getattr(self._rpc, method)(*arguments)
+        except (OSError, http.client.HTTPException, xmlrpc.client.Error):
+            return None
+        finally:
+            self._transport.close()  # a connection that failed half-way cannot be used again
 
     def stop(self) -> None:
         """Ask for one clean stop of everything; `wait` for it."""

@@ -34,6 +34,8 @@ QUICK = {
     "ATTENTION_LAB_ANONYMOUS_RUNS_PER_MINUTE": "100000",
     "ATTENTION_LAB_ANONYMOUS_SECONDS_PER_HOUR": "1000000",
     "ATTENTION_LAB_CPU_CONCURRENCY": "2",
+    # Somebody else may be using this machine too.
+    "ATTENTION_LAB_RUN_BUDGET_ANONYMOUS": "120",
 }
 PREPARE = """
 import django; django.setup()
