@@ -42,8 +42,11 @@ def test_every_command_that_the_documents_name_is_in_the_makefile():
     targets = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
     for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"):
         text = (ROOT / name).read_text()
-        quoted = " ".join(re.findall(r"`([^`]+)`", text) + re.findall(r"```.*?\n(.*?)```", text, re.DOTALL))
-        named = set(re.findall(r"\bmake (?:-s )?(?:[A-Z_]+=\S+ )*([a-z-]+)", quoted))
+        blocks = re.findall(r"```\w*\n(.*?)```", text, re.DOTALL)
+        inline = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+        lines = [line for block in blocks for line in block.splitlines()] + inline
+        goals = re.compile(r"(?:[A-Z_]+=\S+ )*make (?:-s )?([a-z-]+(?: [a-z-]+)*)")
+        named = {goal for line in lines if (found := goals.match(line)) for goal in found[1].split()}
         assert named <= targets, f"{name}: {named - targets}"
     readme = (ROOT / "README.md").read_text()
     assert {"run", "test", "token"} <= set(re.findall(r"make (?:-s )?([a-z]+)", readme))
