@@ -63,7 +63,7 @@ $(PY):
 # torch goes first and alone: exactly pinned, so that nothing else can ask for another one.
 $(RUNTIME): requirements.lock | $(PY)
 	@$(call say,Installing PyTorch (large: a few minutes the first time))
-	@$(PY) -m pip install --quiet $$(grep '^torch==' requirements.lock)
+	@$(PY) -m pip install --quiet $$(grep -o '^torch==[0-9.]*' requirements.lock)
 	@$(call say,Installing the other packages)
 	@$(PY) -m pip install --quiet -r requirements.lock
 	@touch $@
