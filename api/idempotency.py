@@ -74,6 +74,7 @@ def reserve(key: Key) -> None:
 
     Inside a transaction a second request waits here until the first one commits or rolls back.
     """
+    expire()
     try:
         with transaction.atomic():
             IdempotencyKey.objects.create(

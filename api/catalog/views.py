@@ -55,6 +55,7 @@ class EnginesView(ApiView):
     @extend_schema(
         operation_id="list_engines",
         summary="The engines, and the limits in force",
+        description="What each engine can be asked for, and every limit that a request can run into.",
         tags=TAGS,
         responses={200: schema.Catalog, **problems(401)},
     )
@@ -82,6 +83,7 @@ class ReadinessView(ApiView):
     @extend_schema(
         operation_id="readyz",
         summary="Can runs be submitted and carried out?",
+        description="200 only when database, broker and a worker for each configured queue answer.",
         tags=TAGS,
         responses={200: schema.Readiness, 503: schema.Readiness},
     )
@@ -111,3 +113,4 @@ class DocsView(SpectacularSwaggerSplitView):
 
     url_name = "api:schema"
     template_name = "api/docs.html"
+    template_name_js = "api/docs.js"

@@ -79,6 +79,10 @@ class RunsView(RunView):
     @extend_schema(
         operation_id="submit_run",
         summary="Submit a run",
+        description=(
+            "Whatever is wrong with it is told before anything is queued. Without a token small runs are "
+            "possible, within a quota of the address."
+        ),
         tags=TAGS,
         parameters=[PREFER, IDEMPOTENCY_KEY],
         request={"application/json": schema.RunRequest},
@@ -110,6 +114,7 @@ class RunDetailView(RunView):
     @extend_schema(
         operation_id="get_run",
         summary="A run",
+        description="A token's runs exist for that token only; any other run for whoever knows its id.",
         tags=TAGS,
         parameters=[PREFER],
         responses={200: schema.Run, **problems(400, 401, 404)},
@@ -123,6 +128,7 @@ class RunDetailView(RunView):
     @extend_schema(
         operation_id="cancel_run",
         summary="Cancel a run",
+        description="Queued or running, it ends as `canceled`; a finished one is left as it is (409).",
         tags=TAGS,
         responses={200: schema.Run, **problems(401, 404, 409)},
     )
