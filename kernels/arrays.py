@@ -8,7 +8,7 @@ last bit differs between processors and releases.
 
 1. *Key.* The generator is Philox4x64-10 as in numpy. Its 128-bit key is two 64-bit words: the seed, then the
    first eight bytes (little-endian) of SHA-256 of ``attention-lab/v1/`` + name in UTF-8. The counter starts
-   at 0.
+   at 0 and, as numpy has it, is incremented before each block of four words.
 2. *Words.* Element i (C order) is made from the i-th 64-bit word w of ``Philox(key=[seed, h]).random_raw``.
 3. ``uniform`` on [−1, 1):  x = (w >> 11)·2⁻⁵² − 1.
 4. ``normal``:  u = ((w >> 12) + ½)·2⁻⁵², x = Φ⁻¹(u), the inverse of the normal distribution function by

@@ -1,7 +1,7 @@
 """How large a tile of queries and of keys the flash kernel works on. Arithmetic only: no torch, no triton.
 
 On a GPU a tile of Q, K and V must fit in the shared memory of one multiprocessor (about 100 to 227 KB) and
-its scores in the registers, so tiles are 32 to 128. The interpreter runs one numpy call per operation and
+its scores in the registers, so tiles are 16 to 128. The interpreter runs one numpy call per operation and
 tile, so that the number of tiles is what costs: there tiles are as large as Triton allows.
 """
 
@@ -41,7 +41,7 @@ def default_tiles(q_len: int, kv_len: int, dim: int, dtype: str, *, interpreted:
     if interpreted:
         largest_m = largest_n = INTERPRETER_BLOCK
     elif dtype == "float32":
-        largest_m, largest_n = (64, 32) if padded_dim(dim) <= 128 else (32, 16)
+        largest_m, largest_n = (32, 32) if padded_dim(dim) <= 128 else (16, 16)
     else:
         largest_m, largest_n = (128, 64) if padded_dim(dim) <= 128 else (64, 32)
     fit_m, fit_n = (max(MIN_DIM, next_power_of_two(length)) for length in (q_len, kv_len))

@@ -11,6 +11,7 @@ from kernels.spec.problems import MALFORMED, Problems, join, nearest, one_of, sh
 from kernels.spec.reader import ObjectReader, is_integer, is_number, to_float
 
 MAX_POSITION = 2**53  # beyond it, float64 (and JavaScript) no longer tells neighbours apart
+MAX_FLOAT32 = 3.4028235e38  # the scale multiplies in float32
 MAX_HEADS = 65_536
 MIN_BLOCK, MAX_BLOCK = 16, 1024  # tl.dot wants at least 16; 1024 × 1024 is Triton's largest tile
 MAX_BLOCK_ELEMENTS = 2**20
@@ -83,7 +84,7 @@ def parse_attention(value: object, problems: Problems) -> Attention:
         detail = "num_kv_heads goes with num_heads, for packed [batch, len, heads·dim] inputs only"
         problems.add(reader.at("num_kv_heads"), "needs", detail)
     return Attention(
-        scale=reader.number_or_null("scale"),
+        scale=reader.number_or_null("scale", -MAX_FLOAT32, MAX_FLOAT32),
         is_causal=reader.boolean("is_causal", False),
         causal_alignment=reader.choice("causal_alignment", "bottom_right", ("bottom_right", "top_left")),
         q_positions=_positions(reader, "q_positions"),
@@ -240,7 +241,7 @@ def _numbers(
 
 def _rope(outer: ObjectReader) -> Rope:
     reader = ObjectReader(outer.fields["rope"], outer.at("rope"), outer.problems, ROPE_FIELDS)
-    if reader.fields and "style" not in reader.fields:
+    if isinstance(outer.fields["rope"], dict) and "style" not in reader.fields:
         detail = 'style is required: "interleaved" (GPT-J) or "half" (NeoX, Llama in Hugging Face)'
         reader.problems.add(reader.at("style"), "required", detail, MALFORMED)
     dim = reader.integer_or_null("dim", 2, 65_536)

@@ -51,10 +51,15 @@ class Problems:
 
     def add(self, pointer: str, code: str, detail: str, status: int = NOT_COMPUTABLE) -> None:
         """Note one problem; beyond ``MAX_REPORTED`` they are only counted."""
-        if len(self.found) >= MAX_REPORTED:
+        if self.is_full:
             self.dropped += 1
             return
         self.found.append(FieldProblem(pointer, code, detail, status))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether further problems are only counted."""
+        return len(self.found) >= MAX_REPORTED
 
     def under(self, pointer: str) -> bool:
         """Whether something at or below this pointer is already known to be wrong."""

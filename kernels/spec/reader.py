@@ -25,7 +25,9 @@ class ObjectReader:
             return
         self.fields = value
         for name in value:
-            if name not in allowed:
+            if name not in allowed and problems.is_full:
+                problems.dropped += 1  # a hint costs a search; thousands would cost seconds
+            elif name not in allowed:
                 hint = nearest(str(name), allowed)
                 detail = f"unknown field {printable(str(name)[:60])}; {hint}"
                 problems.add(join(pointer, str(name)[:200]), "unknown-field", detail, MALFORMED)

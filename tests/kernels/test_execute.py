@@ -1,0 +1,186 @@
+"""A whole run: inputs, results, errors, measurements, as a worker sees them."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels import execute as module
+from kernels.arrays import generate
+from kernels.execute import CannotRunError, DeadlineExceeded, Outcome, execute, warm
+from kernels.spec import parse_run
+
+X, V = [[1, 0], [0, 1], [1, 1]], [[1, 0], [0, 2], [2, 2]]
+
+
+def run(
+    engine: str, inputs: dict[str, Any] | None = None, *, deadline: float | None = None, **fields: Any
+) -> Outcome:
+    timing = {"timing": {"warmup": 0, "iters": 2}}
+    given = {"q": X, "k": X, "v": V} if inputs is None else inputs
+    parsed = parse_run({"engine": engine, "inputs": given, **timing, **fields})
+    return execute(parsed.spec, parsed.arrays, deadline=deadline)
+
+
+def seeded(*shape: int) -> dict[str, Any]:
+    return {"seed": 3, "shape": list(shape)}
+
+
+@pytest.mark.parametrize("engine", ["reference", "eager", "sdpa", "flash"])
+def test_the_worked_example_in_full(engine: str) -> None:
+    outcome = run(engine)
+    np.testing.assert_allclose(
+        outcome.arrays["out"], [[1.2033, 1.1978], [1.0, 1.6044], [1.2552, 1.5035]], atol=5e-5
+    )
+    n = outcome.numerics
+    assert n["reference"] == "float64"
+    assert n["within_bound"] is True
+    assert n["nan_count"] == 0
+    assert n["max_abs_err"] <= n["bound"] < 1e-4
+    assert len(outcome.timing["samples_ns"]) == 2
+    assert outcome.timing["p10_ns"] <= outcome.timing["median_ns"] <= outcome.timing["p90_ns"]
+    assert outcome.memory["peak_bytes"] >= 0
+    assert outcome.memory["method"]
+    assert outcome.cost["flops"] == 4 * 9 * 2
+    assert outcome.environment["device"] == "cpu"
+    triton = engine == "flash"
+    assert outcome.timing["method"] == ("interpreter" if triton else "wall")
+    assert outcome.timing["representative"] is not triton
+    assert outcome.environment["interpreter"] is triton
+    assert outcome.traffic["method"] == ("interpreter" if triton else "model")
+    for part in ("input_info", "numerics", "timing", "memory", "traffic", "cost", "environment", "notes"):
+        json.dumps(getattr(outcome, part), allow_nan=False)
+
+
+def test_inputs_are_those_the_engine_saw() -> None:
+    outcome = run(
+        "eager", {"q": seeded(2, 3, 4), "k": seeded(2, 3, 4), "v": seeded(2, 3, 4)}, dtype="float16"
+    )
+    expected = generate("q", 3, (2, 3, 4), "normal", "float16")
+    np.testing.assert_array_equal(outcome.inputs["q"], expected)
+    info = outcome.input_info["q"]
+    assert (info["shape"], info["dtype"], info["seed"]) == ([2, 3, 4], "float16", 3)
+    assert info["sha256"] == hashlib.sha256(expected.tobytes()).hexdigest()
+    assert outcome.arrays["out"].dtype == np.float16
+
+
+@pytest.mark.parametrize(
+    ("shape", "attention", "out", "rows"),
+    [
+        ((5, 4), {}, (5, 4), (5,)),
+        ((2, 5, 4), {}, (2, 5, 4), (2, 5)),
+        ((3, 2, 5, 4), {}, (3, 2, 5, 4), (3, 2, 5)),
+        ((3, 5, 8), {"num_heads": 2}, (3, 5, 8), (3, 2, 5)),
+    ],
+)
+@pytest.mark.parametrize("engine", ["reference", "flash"])
+def test_results_have_the_rank_of_the_input(
+    engine: str, shape: Any, attention: Any, out: Any, rows: Any
+) -> None:
+    inputs = {name: seeded(*shape) for name in "qkv"}
+    outcome = run(engine, inputs, attention=attention, **{"return": ["out", "lse", "weights"]})
+    assert outcome.arrays["out"].shape == out
+    assert outcome.arrays["lse"].shape == rows
+    assert outcome.arrays["weights"].shape == (*rows, shape[-2])
+
+
+def test_packed_heads_are_side_by_side() -> None:
+    q = generate("q", 3, (3, 5, 8), "normal", "float32")
+    packed = run("eager", {name: seeded(3, 5, 8) for name in "qkv"}, attention={"num_heads": 2})
+    k, v = (generate(n, 3, (3, 5, 8), "normal", "float32") for n in "kv")
+    for h in range(2):
+        part = {n: a[..., 4 * h : 4 * h + 4][:, None].tolist() for n, a in {"q": q, "k": k, "v": v}.items()}
+        alone = run("eager", part)
+        np.testing.assert_allclose(
+            packed.arrays["out"][..., 4 * h : 4 * h + 4], alone.arrays["out"][:, 0], atol=1e-6
+        )
+
+
+def test_bfloat16_under_the_interpreter_says_what_it_did() -> None:
+    outcome = run("flash", dtype="bfloat16")
+    assert any("bfloat16" in note for note in outcome.notes)
+    assert outcome.numerics["within_bound"]
+    assert outcome.input_info["q"]["dtype"] == "bfloat16"
+
+
+def test_a_mask_of_zeros_and_ones_in_floats_is_remarked_upon() -> None:
+    outcome = run("eager", {"q": X, "k": X, "v": V, "attn_mask": [[0, 1, 1]]})
+    assert any("booleans" in note for note in outcome.notes)
+
+
+def test_a_wrong_kernel_is_outside_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernels.engines import eager
+
+    right = eager.attend
+
+    def wrong(q: Any, k: Any, v: Any, *, scale: float, **rest: Any) -> Any:
+        return right(q, k, v, scale=scale * 1.001, **rest)  # a scale off by a thousandth
+
+    monkeypatch.setattr(eager, "attend", wrong)
+    outcome = run("eager", {name: seeded(2, 64, 32) for name in "qkv"})
+    assert outcome.numerics["within_bound"] is False
+
+
+def test_nan_in_a_result_is_counted_and_out_of_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernels.engines import eager
+
+    right = eager.attend
+    monkeypatch.setattr(
+        eager, "attend", lambda *a, **k: {n: x * float("nan") for n, x in right(*a, **k).items()}
+    )
+    numerics = run("eager").numerics
+    assert numerics["nan_count"] == 6
+    assert numerics["within_bound"] is False
+    json.dumps(numerics, allow_nan=False)
+
+
+def test_the_interpreter_counts_the_traffic_of_the_io_theorem() -> None:
+    inputs = {name: seeded(1, 1, 64, 16) for name in "qkv"}
+    outcome = run("flash", inputs, options={"block_m": 16, "block_n": 16})
+    assert outcome.traffic["bytes_read"] == 4 * 16 * (64 + 2 * 64 * 4)  # Q + (N / block_m)·(K + V)
+    assert outcome.traffic["bytes_written"] == 4 * (64 * 16 + 64)
+
+
+def test_memory_sees_a_large_score_matrix() -> None:
+    inputs = {name: seeded(1, 4, 1024, 16) for name in "qkv"}
+    peak = run("eager", inputs, timing={"warmup": 0, "iters": 1}).memory["peak_bytes"]
+    assert peak > 0.5 * 4 * 4 * 1024 * 1024
+
+
+def test_deadlines_stop_a_run_between_iterations() -> None:
+    with pytest.raises(DeadlineExceeded):
+        run("flash", deadline=time.monotonic() - 1)
+    start = time.monotonic()
+    with pytest.raises(DeadlineExceeded):
+        run("reference", {n: seeded(64, 64, 16) for n in "qkv"}, deadline=start + 0.3,
+            timing={"warmup": 0, "iters": 1000})  # fmt: skip
+    assert time.monotonic() - start < 10
+
+
+def test_a_gpu_that_is_not_there_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.torch.cuda, "is_available", lambda: False)
+    with pytest.raises(CannotRunError, match="there is none here"):
+        run("sdpa", device="cuda")
+
+
+def test_flash_without_gpu_and_interpreter_says_what_is_missing() -> None:
+    code = (
+        "from kernels.spec import parse_run; from kernels.execute import execute, CannotRunError\n"
+        "p = parse_run({'engine': 'flash', 'device': 'cpu', 'inputs': {n: [[1.0]] for n in 'qkv'}})\n"
+        "try: execute(p.spec, p.arrays)\n"
+        "except CannotRunError as e: print(e)"
+    )
+    env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"PYTHONPATH": "."}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
+    assert "TRITON_INTERPRET=1" in done.stdout
+
+
+def test_warm_runs_every_engine() -> None:
+    warm()
+    assert "kernels.flash.launch" in sys.modules

@@ -1,0 +1,37 @@
+"""What ``GET /engines`` shows, and that engines keep their declared promises."""
+
+import importlib
+import json
+
+import numpy as np
+import pytest
+
+from kernels.engines.reference import reference
+from kernels.registry import ENGINES, FEATURES
+from tests.kernels.cases import compute, make
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_descriptions_are_json_and_complete(engine: str) -> None:
+    described = json.loads(json.dumps(ENGINES[engine].describe()))
+    assert described["name"] == engine
+    assert described["summary"]
+    assert set(described["features"]) <= set(FEATURES)
+    assert "out" in described["returns"]
+    assert callable(importlib.import_module(ENGINES[engine].module).prepare)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_declared_result_and_dtype_is_delivered(engine: str) -> None:
+    declared = ENGINES[engine]
+    for dtype in declared.dtypes:
+        spec, arrays = make(engine, (1, 2, 1, 5, 6, 4), dtype=dtype, **{"return": sorted(declared.returns)})
+        got, expected = compute(spec, arrays), reference(spec, arrays, tuple(declared.returns))
+        for name in declared.returns:
+            np.testing.assert_allclose(got[name].astype(float), expected[name], atol=0.03, rtol=0.03)
+
+
+def test_the_engines_of_the_contract_are_there() -> None:
+    assert list(ENGINES) == ["reference", "eager", "sdpa", "flash"]
+    assert ENGINES["sdpa"].returns == {"out"}
+    assert ENGINES["flash"].max_head_dim == 256

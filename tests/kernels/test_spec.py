@@ -1,0 +1,329 @@
+"""Parsing a request: what is accepted, and what each mistake is told."""
+
+import base64
+import json
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels.spec import RunSpec, SpecError, parse_run
+
+Q = [[1, 0], [0, 1], [1, 1]]
+
+
+def body(engine: str = "reference", inputs: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    return {"engine": engine, "inputs": {"q": Q, "k": Q, "v": Q} | (inputs or {}), **fields}
+
+
+def b64(array: np.ndarray, **fields: Any) -> dict[str, Any]:
+    dtype = str(array.dtype)
+    return {
+        "b64": base64.b64encode(array.tobytes()).decode(),
+        "dtype": dtype,
+        "shape": list(array.shape),
+    } | fields
+
+
+def seeded(*shape: int, **fields: Any) -> dict[str, Any]:
+    return {"seed": 1, "shape": list(shape)} | fields
+
+
+def qkv(q: Any, k: Any = None, v: Any = None) -> dict[str, Any]:
+    return {"q": q, "k": q if k is None else k, "v": (q if k is None else k) if v is None else v}
+
+
+def problems(given: object, **options: Any) -> dict[str, tuple[int, str, str]]:
+    with pytest.raises(SpecError) as caught:
+        parse_run(given, **options)
+    return {p.pointer: (p.status, p.code, p.detail) for p in caught.value.problems}
+
+
+# -- what is accepted ------------------------------------------------------------------------------------------
+
+
+def test_defaults_are_the_contracts() -> None:
+    parsed = parse_run(body("flash"))
+    spec = parsed.spec
+    assert (spec.device, spec.dtype, spec.returns) == ("auto", "float32", ("out",))
+    assert (spec.timing.warmup, spec.timing.iters) == (1, 5)
+    assert spec.attention.causal_alignment == "bottom_right"
+    assert spec.attention.window == (None, None)
+    assert spec.inputs["q"].shape == (3, 2)
+    assert spec.inputs["q"].dtype == "float64"
+    assert parsed.arrays["q"].tolist() == Q
+    assert spec.scale == pytest.approx(0.5**0.5)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "attention", "sizes"),
+    [
+        (qkv(seeded(3, 2), seeded(5, 2), seeded(5, 4)), {}, (1, 1, 1, 3, 5, 2, 4)),
+        (qkv(seeded(6, 3, 2), seeded(2, 5, 2), seeded(2, 5, 4)), {}, (1, 6, 2, 3, 5, 2, 4)),
+        (qkv(seeded(7, 6, 3, 2), seeded(7, 2, 5, 2), seeded(7, 2, 5, 4)), {}, (7, 6, 2, 3, 5, 2, 4)),
+        (
+            qkv(seeded(7, 3, 12), seeded(7, 5, 4), seeded(7, 5, 8)),
+            {"num_heads": 6, "num_kv_heads": 2},
+            (7, 6, 2, 3, 5, 2, 4),
+        ),
+        (qkv(seeded(7, 3, 12), seeded(7, 5, 12)), {"num_heads": 4}, (7, 4, 4, 3, 5, 3, 3)),
+        (qkv(seeded(0, 2), seeded(5, 2)), {}, (1, 1, 1, 0, 5, 2, 2)),
+        (qkv(seeded(2, 0, 3, 4)), {}, (2, 0, 0, 3, 3, 4, 4)),
+    ],
+)
+def test_every_rank_has_one_canonical_reading(inputs: Any, attention: Any, sizes: tuple[int, ...]) -> None:
+    s = parse_run(body(inputs=inputs, attention=attention)).spec
+    assert (s.batch, s.num_heads, s.num_kv_heads, s.q_len, s.kv_len, s.head_dim, s.v_head_dim) == sizes
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "int64"])
+def test_base64_of_every_dtype(dtype: str) -> None:
+    array = np.arange(6).reshape(3, 2).astype(dtype)
+    parsed = parse_run(body(inputs={"q": b64(array)}))
+    np.testing.assert_array_equal(parsed.arrays["q"], array)
+    assert parsed.spec.inputs["q"].dtype == dtype
+
+
+def test_base64_bfloat16_and_empty() -> None:
+    raw = base64.b64encode(np.array([0x3F80, 0xC000], dtype="<u2").tobytes()).decode()
+    parsed = parse_run(body(inputs=qkv({"b64": raw, "dtype": "bfloat16", "shape": [1, 2]}), dtype="bfloat16"))
+    assert parsed.arrays["q"].tolist() == [[1.0, -2.0]]
+    empty = {"b64": "", "dtype": "float32", "shape": [0, 2]}
+    assert parse_run(body(inputs={"q": empty})).spec.q_len == 0
+
+
+def test_masks_take_booleans_and_infinities_as_strings() -> None:
+    parsed = parse_run(body(inputs={"attn_mask": [["-inf", 0, 1.5]]}))
+    assert parsed.arrays["attn_mask"].tolist() == [[-np.inf, 0.0, 1.5]]
+    parsed = parse_run(body(inputs={"attn_mask": [[True, False, True]]}))
+    assert parsed.arrays["attn_mask"].dtype == np.bool_
+
+
+def test_uploads_come_through_the_callback() -> None:
+    stored = np.ones((3, 2), dtype=np.float32)
+    parsed = parse_run(
+        body(inputs={"q": {"upload": "u1", "name": "q"}}),
+        load_upload=lambda u, n: {("u1", "q"): stored}[u, n],
+    )
+    assert parsed.spec.inputs["q"].source == "upload"
+    assert parsed.arrays["q"] is stored
+
+    def missing(upload: str, name: str) -> np.ndarray:
+        raise KeyError(f"upload {upload} has no member {name}")
+
+    found = problems(body(inputs={"q": {"upload": "u1", "name": "x"}}), load_upload=missing)
+    assert found["/inputs/q"] == (422, "not-found", "upload u1 has no member x")
+
+
+def test_the_normalised_spec_survives_json() -> None:
+    spec = parse_run(
+        body(
+            inputs=qkv(seeded(2, 4, 3, 8, distribution="peaked"), seeded(2, 2, 3, 8))
+            | {"attn_mask": [[True] * 3]},
+            attention={
+                "scale": -0.5,
+                "is_causal": True,
+                "causal_alignment": "top_left",
+                "q_positions": [[0, 1, 2], [5, 6, 7]],
+                "kv_positions": 3,
+                "window": [4, None],
+                "softcap": 30,
+                "alibi_slopes": [0.5, 0.25, 0.1, 0],
+                "sinks": [0, "-inf", 1.5, -2],
+            },
+            timing={"warmup": 0, "iters": 1},
+            **{"return": ["lse", "out"]},
+        )
+    ).spec
+    assert RunSpec.from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False))) == spec
+    assert spec.to_dict()["return"] == ["lse", "out"]
+    assert spec.to_dict()["inputs"]["q"] == {
+        "shape": [2, 4, 3, 8],
+        "dtype": "float32",
+        "source": "seed",
+        "seed": 1,
+        "distribution": "peaked",
+    }
+
+
+# -- mistakes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "pointer", "status", "words"),
+    [
+        (body(inputs={"q": [[1, 2], [3]]}), "/inputs/q/1", 400, "1 entries but the first has 2"),
+        (body(inputs={"q": [[[1, 2]], [[3, 4], [5, 6]]]}), "/inputs/q/1", 400, "2 entries"),
+        (body(inputs={"q": [[1, 2], [3, [4]]]}), "/inputs/q/1/1", 400, "mixed"),
+        (body(inputs={"q": [1, 2]}), "/inputs/q", 422, "rank 1"),
+        (body(inputs={"q": [[[[[1, 2]]]]]}), "/inputs/q", 422, "rank 5"),
+        (body(inputs={"q": 3}), "/inputs/q", 400, "nested lists"),
+        (body(inputs={"q": [[1, 2, 3]]}), "/inputs/k", 422, "dim 2 but q has dim 3"),
+        (body(inputs={"v": [[1, 2]]}), "/inputs/v", 422, "length 1 but k has length 3"),
+        (body(inputs={"q": [Q]}), "/inputs/k", 422, "rank 2 but q has rank 3"),
+        (body(inputs=qkv(seeded(6, 3, 4), seeded(4, 3, 4))), "/inputs/k", 422, "6 heads, not a multiple of the 4"),
+        (body(inputs=qkv(seeded(2, 3, 10)), attention={"num_heads": 3}), "/attention/num_heads", 422, "10 wide"),
+        (body(attention={"num_heads": 2}), "/inputs/q", 422, "leave num_heads out"),
+        (body(inputs={"q": [[1, "nan"]]}), "/inputs/q", 422, "nan at index [0, 1]"),
+        (body(inputs={"v": [[1, 2], [3, "-inf"], [0, 0]]}), "/inputs/v", 422, "-inf at index [1, 1]"),
+        (body(inputs={"q": [[1, float("nan")]]}), "/inputs/q", 422, "nan at index [0, 1]"),
+        (body(inputs={"q": b64(np.float16([[1, np.inf]]))}), "/inputs/q", 422, "inf at index [0, 1]"),
+        (body(inputs={"attn_mask": b64(np.float16([[0, np.inf, 0]]))}), "/inputs/attn_mask", 422, "inf at index"),
+        (body(inputs={"q": [[1, True]]}), "/inputs/q/0/1", 422, "true among numbers"),
+        (body(inputs={"q": [[True, True]]}), "/inputs/q", 422, "booleans"),
+        (body(inputs={"q": [[1, None]]}), "/inputs/q/0/1", 400, "null is not a number"),
+        (body(inputs={"q": [[1, "2"]]}), "/inputs/q/0/1", 400, '"2" is not a number'),
+        (body(inputs={"q": [[1, 10**400]]}), "/inputs/q/0/1", 422, "beyond the range"),
+        (body(inputs={"q": [[1, 1e6]]}, dtype="float16"), "/inputs/q", 422, "largest value is 65504"),
+        (body(inputs={"q": seeded(1, 1000, 1000, 1000)}), "/inputs/q/shape", 413, "1,000,000,000 elements"),
+        (body(inputs={"q": seeded(3, -2)}), "/inputs/q/shape/1", 422, "not -2"),
+        (body(inputs={"q": seeded(3, 2.0)}), "/inputs/q/shape/1", 400, "integer"),
+        (body(inputs={"q": seeded(3, True)}), "/inputs/q/shape/1", 400, "integer"),
+        (body(inputs={"q": {"seed": 2**63, "shape": [3, 2]}}), "/inputs/q/seed", 422, "between 0 and"),
+        (body(inputs={"q": seeded(3, 2, distribution="flat")}), "/inputs/q/distribution", 422, "normal, uniform or"),
+        (body(inputs={"q": {"shape": [3, 2]}}), "/inputs/q", 400, "exactly one of b64, seed, upload"),
+        (body(inputs={"q": {"seed": 1, "b64": "", "shape": [3, 2]}}), "/inputs/q", 400, "exactly one"),
+        (body(inputs={"q": seeded(3, 2, dtype="float32")}), "/inputs/q/dtype", 400, "unknown field dtype"),
+        (body(inputs={"q": b64(np.zeros((3, 2)), shape=[3, 3])}), "/inputs/q/b64", 400, "72 bytes"),
+        (body(inputs={"q": b64(np.zeros((3, 2)), b64="AA_=")}), "/inputs/q/b64", 400, "URL-safe"),
+        (body(inputs={"q": b64(np.zeros((3, 2)), dtype="complex64")}), "/inputs/q/dtype", 400, "complex64"),
+        (body(inputs={"q": {"upload": "x", "name": "q"}}), "/inputs/q", 422, "uploads are not accepted"),
+        (body(inputs={"attn_mask": [[0, "nan", 0]]}), "/inputs/attn_mask", 422, "nan at index [0, 1]"),
+        (body(inputs={"attn_mask": [[0, "inf", 0]]}), "/inputs/attn_mask", 422, "inf at index [0, 1]"),
+        (body(inputs={"attn_mask": [[0, 1]]}), "/inputs/attn_mask", 422, "does not broadcast"),
+        (body(inputs={"attn_mask": b64(np.ones((1, 3), "int64"))}), "/inputs/attn_mask", 422, "send bool"),
+        (body(inputs={"p": Q}), "/inputs/p", 400, "unknown field p"),
+        (body("flsh"), "/engine", 422, "did you mean flash?"),
+        (body("mla"), "/engine", 422, "not there yet"),
+        (body(7), "/engine", 400, "not 7"),  # type: ignore[arg-type]
+        (body(tming={}), "/tming", 400, "did you mean timing?"),
+        (body(attention={"is_casual": True}), "/attention/is_casual", 400, "did you mean is_causal?"),
+        (body(attention={"is_causal": 1}), "/attention/is_causal", 400, "true or false"),
+        (body(attention={"scale": "1"}), "/attention/scale", 400, "a number"),
+        (body(attention={"scale": float("inf")}), "/attention/scale", 422, "finite"),
+        (body(attention={"window": [1]}), "/attention/window", 400, "[left, right]"),
+        (body(attention={"window": [-1, 0]}), "/attention/window/0", 422, "null for unbounded"),
+        (body(attention={"softcap": -1}), "/attention/softcap", 422, "not -1"),
+        (body(attention={"alibi_slopes": [1, 2]}), "/attention/alibi_slopes", 422, "2 entries for 1 heads"),
+        (body(attention={"sinks": [1, 2]}), "/attention/sinks", 422, "2 entries for 1 heads"),
+        (body(attention={"q_positions": [0, 1]}), "/attention/q_positions", 422, "2 entries for 3 queries"),
+        (body(attention={"q_positions": [0, 1, 2.5]}), "/attention/q_positions/2", 400, "integer"),
+        (body(attention={"pattern": {"type": "stripes"}}), "/attention/pattern/type", 422, "stripes"),
+        (body(attention={"rope": {"style": "half", "scaling": {"type": "yarn"}}}), "/attention/rope/scaling/factor",
+         400, "yarn needs factor"),
+        (body(attention={"rope": {}}), "/attention/rope/style", 400, "interleaved"),
+        (body(options={"block_m": 48}, engine="flash"), "/options/block_m", 422, "32 or 64"),
+        (body(options={"block_m": 8}, engine="flash"), "/options/block_m", 422, "between 16 and 1024"),
+        (body(timing={"iters": 0}), "/timing/iters", 422, "not 0"),
+        (body(timing={"iters": 2.0}), "/timing/iters", 400, "integer"),
+        (body(**{"return": []}), "/return", 400, "list"),
+        (body(**{"return": ["outt"]}), "/return/0", 422, "did you mean out?"),
+        (body(inputs={"past_key": Q}), "/inputs/past_value", 422, "send both"),
+        (body(inputs={"q_lens": [1, 2]}), "/inputs/q_lens", 422, "batch is 1"),
+        (body(inputs={"q_lens": [4]}), "/inputs/q_lens/0", 422, "exceeds the 3"),
+        (body(dtype="float8"), "/dtype", 422, "float8"),
+        ({"engine": "flash"}, "/inputs", 400, "required"),
+        ({"inputs": qkv(Q)}, "/engine", 400, "required"),
+        ([], "", 400, "object"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_located_and_explained(given: object, pointer: str, status: int, words: str) -> None:
+    found = problems(given)
+    assert pointer in found, found
+    assert found[pointer][0] == status
+    assert words in found[pointer][2]
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer", "words"),
+    [
+        ({"attention": {"rope": {"style": "half"}}}, "/attention/rope", "no engine can yet"),
+        ({"attention": {"softcap": 5}}, "/attention/softcap", "reference or eager can"),
+        ({"attention": {"sinks": [0]}}, "/attention/sinks", "reference or eager can"),
+        ({"attention": {"window": [1, 0]}}, "/attention/window", "reference, eager or sdpa can"),
+        (
+            {"attention": {"pattern": {"type": "chunked", "size": 2}}},
+            "/attention/pattern",
+            "no engine can yet",
+        ),
+        ({"attention": {"q_positions": [0, 1, 2]}}, "/attention/q_positions", "reference, eager or sdpa can"),
+        ({"inputs": {"attn_mask": [[0, 0, 0]]}}, "/inputs/attn_mask", "reference, eager or sdpa can"),
+        ({"inputs": {"past_key": Q, "past_value": Q}}, "/inputs/past_key", "no engine can yet"),
+        ({"inputs": {"kv_lens": [2]}}, "/inputs/kv_lens", "no engine can yet"),
+        ({"inputs": {"q": seeded(3, 300), "k": seeded(3, 300)}}, "/inputs/q", "its limit is 256"),
+        ({"options": {"kv_dtype": "int8"}}, "/options/kv_dtype", "no engine can yet"),
+        ({"options": {"kv_scale": "per_tensor"}}, "/options/kv_scale", "no engine can yet"),
+        ({"options": {"num_splits": 4}}, "/options/num_splits", "no engine can yet"),
+        ({"dtype": "float64"}, "/dtype", "reference, eager or sdpa can"),
+        ({"return": ["out", "softcapped_scores"]}, "/return/1", "reference or eager can"),
+        ({"inputs": {"dout": Q}, "return": ["dq"]}, "/return/0", "no engine can yet"),
+    ],
+)
+def test_what_flash_cannot_do_names_who_can(fields: dict[str, Any], pointer: str, words: str) -> None:
+    inputs = fields.pop("inputs", None)
+    found = problems(body("flash", inputs, **fields))
+    assert found[pointer][0] == 422
+    assert words in found[pointer][2]
+
+
+def test_other_engines_refuse_their_own_limits() -> None:
+    assert "flash can" in problems(body("eager", options={"block_m": 64}))["/options/block_m"][2]
+    assert "eager, sdpa or flash can" in problems(body("reference", device="cuda"))["/device"][2]
+    assert "reference, eager or flash can" in problems(body("sdpa", **{"return": ["lse"]}))["/return/0"][2]
+
+
+def test_all_mistakes_are_reported_at_once_and_the_worst_decides() -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_run(body("nope", {"q": [[1], [2, 3]]}, dtype="x", extra=1, attention={"softcap": "a"}))
+    pointers = {p.pointer for p in caught.value.problems}
+    assert {"/engine", "/inputs/q/1", "/dtype", "/extra", "/attention/softcap"} <= pointers
+    assert caught.value.status == 400
+
+
+def test_a_flood_of_mistakes_is_cut_short() -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_run(body() | {f"field{i}": i for i in range(10_000)})
+    assert len(caught.value.problems) < 50
+    assert "further problems" in caught.value.problems[-1].detail
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"q": {"seed": 1, "shape": [10, 10, 10**7, 1]}},
+        {"q": {"b64": "AAAA", "dtype": "float64", "shape": [10**9, 1]}},
+        {"q": {"b64": "AAAA", "dtype": "float64", "shape": [10**6, 16]}},
+        {"q": [[1, 2], [3]], "k": {"seed": 1, "shape": [2**20, 8]}},
+    ],
+)
+def test_bad_input_allocates_nothing_of_the_size_it_claims(inputs: dict[str, Any]) -> None:
+    tracemalloc.start()
+    try:
+        problems(body(inputs=inputs))
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_inputs_are_limited_together_too() -> None:
+    found = problems(body(inputs=qkv(seeded(100, 2))), max_elements=500)
+    assert found["/inputs"][0] == 413
+    assert problems(body(inputs={"q": [[1, 2]] * 300}), max_elements=500)["/inputs/q"][0] == 413
+
+
+def test_ragged_batches_may_hold_nan_beyond_their_lengths() -> None:
+    q = np.zeros((2, 1, 3, 2))
+    q[1, 0, 2] = np.nan
+    given = body(inputs=qkv(b64(q)) | {"q_lens": [3, 2], "kv_lens": [3, 2]})
+    assert "/inputs/q" not in problems(given)
+    given["inputs"]["q_lens"] = [3, 3]
+    assert "nan at index [1, 0, 2, 0]" in problems(given)["/inputs/q"][2]
+
+
+def test_text_that_cannot_be_encoded_is_escaped() -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_run(body("\ud800") | {"\udfff/~": 1})
+    for problem in caught.value.problems:
+        (problem.pointer + problem.detail).encode()
+    assert any("~1~0" in p.pointer for p in caught.value.problems)
