@@ -11,6 +11,7 @@ from django.http import QueryDict
 
 from concepts.figures import Links
 from concepts.figures.by_hand import FIGURE, KEYS, QUERIES, VALUES, read, steps
+from kernels.engines.reference import attend
 
 LINKS = Links("/en/concepts/by-hand/", "/fragment", "/en/lab/")
 PAGE = "/en/concepts/by-hand/"
@@ -42,6 +43,16 @@ def test_steps_agree_with_the_textbook_formula_on_peaked_and_flat_numbers() -> N
         np.testing.assert_allclose(done.weights, weights.astype(float), rtol=1e-10, atol=1e-300)
         np.testing.assert_allclose(done.out, (weights @ v).astype(float), rtol=1e-8, atol=1e-12)
         np.testing.assert_allclose(done.weights.sum(axis=1), 1, rtol=1e-14)
+
+
+def test_steps_agree_with_the_reference_engine() -> None:
+    random = np.random.default_rng()
+    q, k, v = (4 * random.standard_normal(shape) for shape in ((3, 4), (5, 4), (5, 2)))
+    done = steps(q.tolist(), k.tolist(), v.tolist())
+    reference = attend(q, k, v, scale=0.5)
+    for ours, theirs in (("scaled", "scores"), ("weights", "weights"), ("out", "out")):
+        np.testing.assert_allclose(getattr(done, ours), reference[theirs], rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(done.largest + np.log(done.sums), reference["lse"], rtol=1e-13)
 
 
 def test_the_largest_numbers_that_are_allowed_do_not_overflow() -> None:
@@ -226,10 +237,10 @@ def test_the_figure_as_data_and_as_a_picture(client) -> None:
 
 def test_rows_can_be_added_and_removed_by_link(client) -> None:
     html = client.get(PAGE).content.decode()
-    links = dict(
-        (words, href.replace("&amp;", "&"))
+    links = {
+        words: href.replace("&amp;", "&")
         for href, words in re.findall(r'<a href="([^"]+)">([^<]+)</a>', html)
-    )
+    }
     more = client.get(links["Add a key and its value"].split("#")[0]).content.decode()
     assert 'name="k42"' in more
     assert 'name="v42"' in more

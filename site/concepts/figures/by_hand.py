@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -25,7 +26,11 @@ LETTERS = {"q": "Q", "k": "K", "v": "V"}
 
 @dataclass(frozen=True)
 class Steps:
-    """Every intermediate of softmax(QKᵀ/√d)V in float64. i counts queries, j counts keys."""
+    """Every intermediate of softmax(QKᵀ/√d)V in float64. i counts queries, j counts keys.
+
+    These are the steps of the pencil. The reference engine goes through the log-sum-exp instead, keeps
+    neither the powers nor their sums, and agrees to rounding (a test holds the two together).
+    """
 
     scores: np.ndarray  # (n_q, n_k)  QKᵀ
     scaled: np.ndarray  # (n_q, n_k)  QKᵀ/√d
@@ -107,7 +112,11 @@ def _var(letter: str) -> Callable[..., SafeString]:
     return lambda *indices: parts.symbol(letter, *indices)
 
 
-q_, k_, v_, s_, t_, e_, w_, z_, m_ = (_var(letter) for letter in "qkvstewzm")
+q_, k_, s_, t_, e_, w_, z_ = (_var(letter) for letter in "qkstewz")
+
+
+def _head(letter: str, words: str, number: int) -> SafeString:
+    return parts.head(letter, number, words)
 
 
 def _signed(value: float, digits: int = 4) -> str:
@@ -129,9 +138,11 @@ class ByHand:
         return format_html(
             '<form class="by-hand" id="by-hand" method="get" action="{}#by-hand" novalidate data-cells'
             ' hx-get="{}" hx-trigger="input delay:180ms, submit" hx-target="#by-hand-steps"'
-            ' hx-swap="outerHTML" hx-sync="this:replace">{}{}</form>',
+            ' hx-swap="outerHTML" hx-sync="this:replace" aria-labelledby="by-hand-title">'
+            '<h2 class="visually-hidden" id="by-hand-title">{}</h2>{}{}</form>',
             links.page,
             links.fragment,
+            _("The figure: every step, with your numbers"),
             self._inputs(state, links),
             self._steps(state, links),
         )
@@ -217,29 +228,31 @@ class ByHand:
     def _inputs(self, state: State, links: Links) -> SafeString:
         i, j = state.cell
         panels = []
-        for matrix, head, coordinate, row, words in (
-            (state.q, q_, "i", i, _("what is sought")),
-            (state.k, k_, "j", j, _("what is offered")),
-            (state.v, v_, "j", j, _("what is handed over")),
+        for matrix, noun, coordinate, row, words in (
+            (state.q, _("query"), "i", i, _("what is sought")),
+            (state.k, _("key"), "j", j, _("what is offered")),
+            (state.v, _("value"), "j", j, _("what is handed over")),
         ):
             label = _label(matrix.name)
             panels.append(
                 format_html(
                     '<div class="panel" id="by-hand-{0}" data-sym="{0}"><h3 class="{0}">'
-                    '<a href="#sym-{0}">{1}</a> <span class="panel-note">{2}</span></h3>{3}{4}</div>',
+                    '<a href="#sym-{0}" aria-label="{5}">{1}</a> <span class="panel-note">{2}</span></h3>'
+                    "{3}{4}</div>",
                     matrix.name,
                     mark_safe(to_mathml(LETTERS[matrix.name])),  # noqa: S308
                     words,
                     parts.input_matrix(
                         matrix,
                         prefix=PREFIX,
-                        row_head=head,
+                        row_head=partial(_head, matrix.name, noun),
                         coordinate=coordinate,
                         label=label,
                         caption=_("Matrix %(name)s") % {"name": LETTERS[matrix.name]},
                         lit_row=row,
                     ),
                     parts.problems(matrix, prefix=PREFIX, label=label),
+                    _("%(title)s, in the list of symbols") % {"title": LETTERS[matrix.name]},
                 )
             )
         return format_html(
@@ -331,8 +344,8 @@ class _View:
         self.state, self.done = state, done
         self.i, self.j = state.cell
         self.n_q, self.n_k = done.scores.shape
-        self.query_heads = [q_(i) for i in range(1, self.n_q + 1)]
-        self.key_heads = [k_(j) for j in range(1, self.n_k + 1)]
+        self.query_heads = [_head("q", _("query"), i) for i in range(1, self.n_q + 1)]
+        self.key_heads = [_head("k", _("key"), j) for j in range(1, self.n_k + 1)]
         self.hrefs = {
             (i, j): f"{links.page}?{state.query(cell=(i, j))}#by-hand"
             for i in range(1, self.n_q + 1)
@@ -549,7 +562,7 @@ class _View:
             ]
             for i in range(1, self.n_q + 1)
         ]
-        heads = [z_(i) for i in range(1, self.n_q + 1)]
+        heads = [_head("z", _("output"), i) for i in range(1, self.n_q + 1)]
         columns = [format_html("{}", j) for j in range(1, len(v[0]) + 1)]
 
         def write(i: int) -> SafeString:

@@ -23,6 +23,16 @@ def symbol(letter: str, *indices: int) -> SafeString:
     return format_html("<math><msub><mi>{}</mi><mrow>{}</mrow></msub></math>", letter, numbers)
 
 
+def head(letter: str, number: int, words: str) -> SafeString:
+    """The head of a row or column: a symbol to look at, words to listen to."""
+    return format_html(
+        '<span aria-hidden="true">{}</span><span class="visually-hidden">{} {}</span>',
+        symbol(letter, number),
+        words,
+        number,
+    )
+
+
 def table(
     caption: str,
     rows: Sequence[Sequence[SafeString]],
