@@ -23,7 +23,8 @@ def build(kernel, cc, dtype, dim, **special):
     names = kernel.arg_names
     pointer = {"float16": "*fp16", "float32": "*fp32", "bfloat16": "*bf16"}[dtype]
     types = {n: pointer for n in ("p_q", "p_k", "p_v", "p_o")} | {"scale": "fp32"}
-    signature = {n: "constexpr" if n in known else types.get(n, "*fp32" if n[:2] == "p_" else "i32") for n in names}
+    usual = {n: "*fp32" if n[:2] == "p_" else "i32" for n in names}
+    signature = {n: "constexpr" if n in known else types.get(n, usual[n]) for n in names}
     constants = {(i,): known[n] for i, n in enumerate(names) if n in known}
     aligned = {(i,): [["tt.divisibility", 16]] for i, n in enumerate(names) if n.startswith("p_")}
     built = compile(ASTSource(kernel, signature, constants, aligned), target=GPUTarget("cuda", cc, 32),

@@ -1,5 +1,7 @@
 """Parsing a request: what is accepted, and what each mistake is told."""
 
+# ruff: noqa: E501 - a table of mistakes reads best with one on a line
+
 import base64
 import json
 import tracemalloc

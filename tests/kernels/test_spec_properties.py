@@ -39,10 +39,11 @@ def parse(body: object) -> RunSpec | None:
     try:
         return parse_run(body).spec
     except SpecError as error:
-        assert error.problems
-        assert error.status in (400, 413, 422)
-        json.dumps([[p.pointer, p.detail] for p in error.problems]).encode()
-        return None
+        refused = error
+    assert refused.problems
+    assert refused.status in (400, 413, 422)
+    json.dumps([[p.pointer, p.detail] for p in refused.problems], ensure_ascii=False).encode()
+    return None
 
 
 @SETTINGS
