@@ -3,6 +3,7 @@
 from django.urls import path, re_path
 
 from api.catalog.views import DocsView, EnginesView, LivenessView, ReadinessView, SchemaView
+from api.compiles.views import CompileArtifactView, CompileDetailView, CompilesView
 from api.runs.views import ArtifactView, RunDetailView, RunsView
 from api.uploads.views import UploadsView
 from api.views import not_found
@@ -13,6 +14,11 @@ urlpatterns = [
     path("runs", RunsView.as_view(), name="runs"),
     path("runs/<slug:run_id>", RunDetailView.as_view(), name="run"),
     path("runs/<slug:run_id>/artifacts/<str:name>", ArtifactView.as_view(), name="artifact"),
+    path("compiles", CompilesView.as_view(), name="compiles"),
+    path("compiles/<slug:run_id>", CompileDetailView.as_view(), name="compile"),
+    path(
+        "compiles/<slug:run_id>/artifacts/<str:name>", CompileArtifactView.as_view(), name="compile_artifact"
+    ),
     path("uploads", UploadsView.as_view(), name="uploads"),
     path("engines", EnginesView.as_view(), name="engines"),
     path("healthz", LivenessView.as_view(), name="healthz"),

@@ -10,6 +10,8 @@ from kernels.estimate import Estimate, estimate
 from kernels.registry import ENGINES
 from kernels.spec import FieldProblem, RunSpec
 
+COMPILE_SECONDS = 10  # what one target takes, for the quota; measured 2 to 12 s on one core
+
 
 class Refused(Exception):
     """A well-formed run that this service will not do; `problems` says why and what would fit."""

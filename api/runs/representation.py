@@ -10,7 +10,7 @@ from django.urls import reverse
 from api.runs.sharing import page_url
 from kernels.arrays import to_jsonable
 from workers import artifacts, runs
-from workers.models import Run, Status
+from workers.models import Kind, Run, Status
 
 MAX_INLINE_ELEMENTS = 65_536
 
@@ -18,8 +18,17 @@ MAX_INLINE_ELEMENTS = 65_536
 def represent(run: Run, request: HttpRequest, *, full: bool = True) -> dict[str, Any]:
     """The run, JSON-ready. In lists (`full=False`) every array is a link and `queue.ahead` is null."""
     return {
-        "id": run.id,
+        **envelope(run, request, full=full),
         "url": page_url(run, request),
+        "inputs": _inputs(run),
+        "result": _result(run, request, full) if run.status == Status.SUCCEEDED else None,
+    }
+
+
+def envelope(run: Run, request: HttpRequest, *, full: bool = True) -> dict[str, Any]:
+    """What a row says whatever kind it is of."""
+    return {
+        "id": run.id,
         "engine": run.engine,
         "status": run.status,
         "created_at": run.created_at,
@@ -29,8 +38,6 @@ def represent(run: Run, request: HttpRequest, *, full: bool = True) -> dict[str,
         "attempt": run.attempt,
         "queue": {"ahead": runs.ahead(run) if full else None},
         "spec": run.spec,
-        "inputs": _inputs(run),
-        "result": _result(run, request, full) if run.status == Status.SUCCEEDED else None,
         "environment": run.environment,
         "error": run.error,
         "artifacts": {name: artifact_url(run, name, request) for name in artifacts.names(run)},
@@ -38,7 +45,8 @@ def represent(run: Run, request: HttpRequest, *, full: bool = True) -> dict[str,
 
 
 def artifact_url(run: Run, name: str, request: HttpRequest) -> str:
-    return request.build_absolute_uri(reverse("api:artifact", kwargs={"run_id": run.id, "name": name}))
+    route = "api:compile_artifact" if run.kind == Kind.COMPILE else "api:artifact"
+    return request.build_absolute_uri(reverse(route, kwargs={"run_id": run.id, "name": name}))
 
 
 def _inputs(run: Run) -> dict[str, Any]:

@@ -1,14 +1,16 @@
 """From a request body to a queued run; REST and the lab's form both come through here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.db import transaction
 
 from api import idempotency
 from api.callers import Caller
 from api.uploads import store
-from kernels.spec import ParsedRun, parse_run
+from kernels.spec import ParsedRun, RunSpec, parse_run
+from kernels.targets import parse_targets
 from workers import limits, quotas, runs
 from workers.models import Run
 
@@ -26,15 +28,25 @@ def submit_body(body: object, *, caller: Caller, key: idempotency.Key | None = N
     kernels.spec.SpecError, workers.limits.Refused, workers.quotas.QuotaExceeded,
     workers.runs.QueueFull, or api.errors.Problem for the key.
     """
-    if key and (earlier := _earlier(key)):
-        return earlier
-    parsed = parse_run(body, load_upload=store.loader(caller))
-    if key is None:
-        return Submission(_submit(parsed, caller))
-    try:
-        return Submission(_submit_once(key, lambda: _submit(parsed, caller)))
-    except idempotency.Taken:
-        return _earlier(key) or submit_body(body, caller=caller, key=key)
+
+    def prepare() -> Callable[[], Run]:
+        parsed = parse_run(body, load_upload=store.loader(caller))
+        return lambda: _submit(parsed, caller)
+
+    return _once(key, prepare)
+
+
+def submit_compile_body(body: object, *, caller: Caller, key: idempotency.Key | None = None) -> Submission:
+    """Like `submit_body`, for a run body that also names `targets`."""
+
+    def prepare() -> Callable[[], Run]:
+        rest = dict(body) if isinstance(body, Mapping) else body
+        targets = rest.pop("targets", None) if isinstance(rest, dict) else None
+        spec = parse_run(rest, load_upload=store.loader(caller)).spec
+        wanted = parse_targets(targets)
+        return lambda: _submit_compile(spec, wanted, caller)
+
+    return _once(key, prepare)
 
 
 def _submit(parsed: ParsedRun, caller: Caller) -> Run:
@@ -46,13 +58,33 @@ def _submit(parsed: ParsedRun, caller: Caller) -> Run:
     )
 
 
-def _submit_once(key: idempotency.Key, submit: Callable[[], Run]) -> Run:
-    """Key and run become visible together, or neither does."""
-    with transaction.atomic():
-        idempotency.reserve(key)
-        run = submit()
-        idempotency.complete(key, run.id)
-    return run
+def _submit_compile(spec: RunSpec, targets: Sequence[str], caller: Caller) -> Run:
+    limits.admit_compile(spec)
+    if caller.is_anonymous:
+        quotas.charge(caller.address, limits.COMPILE_SECONDS * len(targets))
+    return runs.submit_compile(
+        spec, targets, owner=caller.owner, caller=caller.address, budget_seconds=settings.RUN_BUDGET_TOKEN
+    )
+
+
+def _once(key: idempotency.Key | None, prepare: Callable[[], Callable[[], Run]]) -> Submission:
+    """Submit what `prepare` has checked, or find what the same key submitted before.
+
+    Key and run become visible together, or neither does.
+    """
+    if key is None:
+        return Submission(prepare()())
+    if earlier := _earlier(key):
+        return earlier
+    submit = prepare()
+    try:
+        with transaction.atomic():
+            idempotency.reserve(key)
+            run = submit()
+            idempotency.complete(key, run.id)
+    except idempotency.Taken:
+        return _earlier(key) or _once(key, prepare)
+    return Submission(run)
 
 
 def _earlier(key: idempotency.Key) -> Submission | None:

@@ -1,8 +1,10 @@
 """/api/v1/runs: thin views over workers.runs."""
 
+from collections.abc import Callable
 from typing import Any
 
-from django.http import Http404, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import (
     OpenApiExample,
@@ -12,7 +14,6 @@ from drf_spectacular.utils import (
 )
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.reverse import reverse
 
 from api import idempotency, parsers, preferences
 from api.errors import Problem
@@ -20,17 +21,25 @@ from api.openapi import IDEMPOTENCY_KEY, PREFER, problems
 from api.pagination import NewestFirst
 from api.runs import schema
 from api.runs.representation import represent
-from api.runs.submission import submit_body
+from api.runs.submission import Submission, submit_body
 from api.views import AnyAccept, ApiView
 from workers import artifacts, runs
-from workers.models import Run
+from workers.models import Kind, Run
 
 RETRY_AFTER = "1"  # seconds; what a run typically takes
 TAGS = ["runs"]
 
 
 class RunView(ApiView):
-    """What the views of one run share."""
+    """What the views of one run share. A row of another `kind` does not exist for them."""
+
+    kind = Kind.RUN
+
+    def document(self, run: Run, request: HttpRequest) -> dict[str, Any]:
+        return represent(run, request)
+
+    def address(self, run: Run) -> str:
+        return reverse("api:run", kwargs={"run_id": run.id})
 
     def find(self, run_id: str) -> Run:
         """The run, if the caller may see it; otherwise it does not exist."""
@@ -38,7 +47,7 @@ class RunView(ApiView):
             run = runs.get(run_id)
         except Run.DoesNotExist:
             raise Http404 from None
-        if not self.caller.may_see(run.owner):
+        if run.kind != self.kind or not self.caller.may_see(run.owner):
             raise Http404
         return run
 
@@ -51,8 +60,25 @@ class RunView(ApiView):
         if replayed:
             headers["Idempotent-Replayed"] = "true"
         if self.request.method == "POST":
-            headers["Location"] = reverse("api:run", kwargs={"run_id": run.id}, request=self.request)
-        return Response(represent(run, self.request), status=status, headers=headers)
+            headers["Location"] = self.request.build_absolute_uri(self.address(run))
+        return Response(self.document(run, self.request._request), status=status, headers=headers)
+
+    def submit(self, request: Request, submit_body: Callable[..., Submission]) -> Response:
+        """Submit the body, and wait for the end as long as the client asked to."""
+        seconds = self.seconds_to_wait()
+        body = parsers.json_body(request)
+        key = idempotency.key_of(
+            request.headers.get("Idempotency-Key", ""),
+            self.caller,
+            f"{request.method} {request.path}",
+            parsers.body_digest(request),
+        )
+        submission = submit_body(body, caller=self.caller, key=key)
+        waited = preferences.wait_for(submission.run, seconds)
+        status = 200 if waited and submission.run.is_terminal else 202
+        return self.answer(
+            submission.run, status, waited=seconds if waited else None, replayed=submission.replayed
+        )
 
     def seconds_to_wait(self) -> int | None:
         return preferences.wait_seconds(self.request.headers.get("Prefer", ""))
@@ -71,7 +97,11 @@ class RunsView(RunView):
         responses={200: schema.RunPage, **problems(400, 401)},
     )
     def get(self, request: Request) -> Response:
-        mine = Run.objects.none() if self.caller.is_anonymous else Run.objects.filter(owner=self.caller.owner)
+        mine = (
+            Run.objects.none()
+            if self.caller.is_anonymous
+            else Run.objects.filter(owner=self.caller.owner, kind=Kind.RUN)
+        )
         pages = NewestFirst()
         page = pages.paginate_queryset(mine, request, view=self) or []
         return pages.get_paginated_response([represent(run, request, full=False) for run in page])
@@ -94,20 +124,7 @@ class RunsView(RunView):
         },
     )
     def post(self, request: Request) -> Response:
-        seconds = self.seconds_to_wait()
-        body = parsers.json_body(request)
-        key = idempotency.key_of(
-            request.headers.get("Idempotency-Key", ""),
-            self.caller,
-            f"{request.method} {request.path}",
-            parsers.body_digest(request),
-        )
-        submission = submit_body(body, caller=self.caller, key=key)
-        waited = preferences.wait_for(submission.run, seconds)
-        status = 200 if waited and submission.run.is_terminal else 202
-        return self.answer(
-            submission.run, status, waited=seconds if waited else None, replayed=submission.replayed
-        )
+        return self.submit(request, submit_body)
 
 
 class RunDetailView(RunView):

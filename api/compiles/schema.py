@@ -1,0 +1,83 @@
+"""The body of a compilation and what it found, as the OpenAPI document describes them."""
+
+from api.openapi import JsonSchema, Problem, closed, component, described, ref
+from api.runs import schema as runs
+from kernels.targets import TARGETS
+
+COUNT: JsonSchema = {"type": "integer", "minimum": 0}
+CompileRequest = component(
+    "CompileRequest",
+    closed(
+        {
+            **runs.RunRequest.json_schema["properties"],
+            "targets": {
+                "type": "array",
+                "items": runs.choice(*TARGETS),
+                "minItems": 1,
+                "description": "The GPUs to compile for. None of them needs to be there.",
+            },
+        },
+        required=("engine", "inputs", "targets"),
+        description="A run body and targets. Only the shapes of the inputs matter.",
+    ),
+    *runs.RunRequest.uses,
+)
+CompiledKernel = component(
+    "CompiledKernel",
+    closed(
+        {
+            "target": runs.choice(*TARGETS),
+            "gpu": {"type": "string"},
+            "kernel": {"type": "string"},
+            "registers": described("integer", "Per thread."),
+            "spills_bytes": described("integer", "Stores and loads of spilled registers, per thread."),
+            "shared_bytes": described("integer", "Shared memory per block."),
+            "shared_limit_bytes": described("integer", "The most that a block may have on this target."),
+            "tmem_bytes": described("integer", "Tensor memory per block."),
+            "num_warps": COUNT,
+            "num_stages": COUNT,
+            "blocks_per_sm": described("integer", "Blocks of this kernel that one multiprocessor holds."),
+            "limited_by": runs.choice("registers", "shared", "warps", "blocks"),
+            "occupancy": described("number", "Resident warps over the most that are possible."),
+            "fits": described("boolean", "Whether at least one block fits."),
+            "instructions": {
+                "type": "object",
+                "additionalProperties": COUNT,
+                "description": "How often each kind stands in the machine code (not how often it runs).",
+            },
+        },
+        required=("target", "registers", "shared_bytes", "fits", "instructions"),
+    ),
+)
+CompileResult = component(
+    "CompileResult",
+    closed(
+        {"targets": {"type": "object", "additionalProperties": ref(CompiledKernel)}}, required=("targets",)
+    ),
+    CompiledKernel,
+)
+SHARED_FIELDS = [
+    field for field in runs.RUN_FIELDS if field not in {"url", "inputs", "result"}
+]  # a compilation has no page of its own, and keeps no inputs
+Compile = component(
+    "Compile",
+    {
+        "type": "object",
+        "properties": {
+            **{field: runs.Run.json_schema["properties"][field] for field in SHARED_FIELDS},
+            "targets": {"type": "array", "items": runs.choice(*TARGETS)},
+            "result": runs.nullable(ref(CompileResult)),
+        },
+        "required": [*SHARED_FIELDS, "targets", "result"],
+    },
+    CompileResult,
+    runs.RunError,
+    Problem,
+)
+EXAMPLE: JsonSchema = {
+    "engine": "flash",
+    "dtype": "float16",
+    "inputs": {name: {"seed": 1, "shape": [1, 8, 1024, 64]} for name in ("q", "k", "v")},
+    "attention": {"is_causal": True},
+    "targets": ["sm_80", "sm_90"],
+}
