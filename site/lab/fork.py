@@ -61,7 +61,7 @@ def tidy(values: Any) -> Any:
     return int(values) if isinstance(values, float) and values.is_integer() and abs(values) < 1e15 else values
 
 
-# --- The form ------------------------------------------------------------------------------------
+# --- The form -------------------------------------------------------------------------------------
 
 
 def state_of(run: Run) -> tuple[dict[str, Any], list[str]]:

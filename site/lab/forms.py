@@ -8,6 +8,7 @@ matrix is read here (by `lab.matrices`), because only the form knows its lines a
 To add a field: declare it, give it a pointer in POINTERS, and name it in the template.
 """
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -128,7 +129,6 @@ class LabForm(forms.Form):
     """Bound to whatever state there is (defaults, a link, a fork, a submission); never invalid by itself."""
 
     use_required_attribute = False
-    template_name_label = None
 
     engine = choice_field(_("Engine"), engine_choices)
     dtype = choice_field(
@@ -176,10 +176,10 @@ class LabForm(forms.Form):
     def __init__(self, state: QueryDict) -> None:
         super().__init__(state, auto_id="lab-%s")
         self.state = state
-        self.files: list[Any] = []  # the uploads that the state names, once they have been looked up
+        self.sent: list[Any] = []  # the uploads that the state names, once they have been looked up
         self.is_valid()  # fills the (empty) error lists, so that errors can be added
 
-    # --- Where a state comes from ---
+    # --- Where a state comes from ---------------------------------------------------------------------
 
     @classmethod
     def from_link(cls, query: Mapping[str, Any]) -> "LabForm":
@@ -192,7 +192,7 @@ class LabForm(forms.Form):
             state["source"] = "seed"
         return cls(state)
 
-    # --- To the body ---
+    # --- To the body ----------------------------------------------------------------------------------
 
     @property
     def uploads(self) -> list[str]:
@@ -204,8 +204,8 @@ class LabForm(forms.Form):
 
     def know_uploads(self, found: Iterable[Any]) -> None:
         """Remember what the uploaded files (api.models.Upload) hold; ids that were not found are dropped."""
-        self.files = list(found)
-        self.replace_uploads([upload.id for upload in self.files])
+        self.sent = list(found)
+        self.replace_uploads([upload.id for upload in self.sent])
 
     def text(self, name: str) -> str:
         return str(self.state.get(name, "")).strip()
@@ -269,12 +269,12 @@ class LabForm(forms.Form):
         inputs = {}
         for array in ARRAYS:
             name = self.text(f"{array}_name") or array
-            having = [file.id for file in self.files if name in {held["name"] for held in file.arrays}]
+            having = [file.id for file in self.sent if name in {held["name"] for held in file.arrays}]
             if self.uploads:
                 inputs[array] = {"upload": (having or self.uploads)[0], "name": name}
         return inputs
 
-    # --- Problems back to fields ---
+    # --- Problems back to fields ----------------------------------------------------------------------
 
     def place(self, problems: Iterable[FieldProblem]) -> None:
         """Put each problem beside the field that it came from; what has no field goes on top."""
@@ -288,6 +288,7 @@ class LabForm(forms.Form):
     def field_for(self, pointer: str) -> str | None:
         """The field of the longest known prefix of a pointer."""
         known = {target: name for name, target in POINTERS.items()} | self.input_pointers()
+        known["/inputs"] = "source"
         while pointer and pointer not in known:
             pointer = pointer.rpartition("/")[0]
         return known.get(pointer)
@@ -304,7 +305,7 @@ class LabForm(forms.Form):
             pointers |= {f"/inputs/{name}/shape/{axis}": field for axis, field in axes}
         return pointers
 
-    # --- What the templates ask ---
+    # --- What the templates ask -----------------------------------------------------------------------
 
     @property
     def wrong_fields(self) -> list[Any]:
@@ -336,7 +337,7 @@ class LabForm(forms.Form):
             for name in names
         )
 
-    # --- Links ---
+    # --- Links ----------------------------------------------------------------------------------------
 
     def link(self, request: HttpRequest) -> str | None:
         """The address that opens the form as it is; None when it would be too long, or holds a file."""
@@ -380,8 +381,9 @@ def literal(text: Any) -> Any:
         return None
     if re.fullmatch(r"[+-]?[0-9]{1,40}", text):
         return int(text)
-    if re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text) and len(text) <= 40:
-        return float(text)
+    if len(text) <= 40 and re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text):
+        value = float(text)
+        return value if math.isfinite(value) else text
     return text
 
 

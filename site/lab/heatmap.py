@@ -95,7 +95,8 @@ def figure(values: np.ndarray, kind: Kind, limit: int = LIMIT) -> HeatMap:
     reduced = block_maximum(values.astype(np.float64), row_block, column_block)
     finite = reduced[np.isfinite(reduced)]
     largest = float(np.abs(finite).max()) if finite.size else 0.0
-    return HeatMap(reduced, kind, row_block, column_block, *values.shape, largest)
+    rows, columns = values.shape
+    return HeatMap(reduced, kind, row_block, column_block, rows, columns, largest)
 
 
 def block_maximum(values: np.ndarray, row_block: int, column_block: int) -> np.ndarray:
@@ -139,7 +140,7 @@ def number(value: float, digits: int = 4) -> str:
     return text.replace("-", "−")
 
 
-# --- SVG -----------------------------------------------------------------------------------------
+# --- SVG ------------------------------------------------------------------------------------------
 
 LEFT, TOP = 56, 48  # room for axis names and ticks, in SVG units (pixels at natural size)
 MIDDLE = 'text-anchor="middle"'
@@ -167,8 +168,16 @@ def svg(heat_map: HeatMap, label: str, paint: Paint = by_class) -> SafeString:
     """The map as SVG; every cell carries its value as a <title>, and `label` names the whole."""
     width, height = cell_size(heat_map)
     total = (LEFT + heat_map.columns * width + 1, TOP + heat_map.rows * height + 1)
-    head = '<svg class="heatmap" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">'
-    return format_html(head + "{}{}</svg>", *total, *total, label, axes(heat_map), cells(heat_map, paint))
+    head = '<svg class="{}" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">'
+    return format_html(
+        head + "{}{}</svg>",
+        "heatmap" if width >= 16 else "heatmap heatmap-dense",
+        *total,
+        *total,
+        label,
+        axes(heat_map),
+        cells(heat_map, paint),
+    )
 
 
 def document(heat_map: HeatMap, label: str) -> str:

@@ -135,7 +135,7 @@ def number(kind: str, word: str, text: str, offset: int) -> Number:
     return value
 
 
-# --- Brackets: JSON, Python, numpy, torch ----------------------------------------------------
+# --- Brackets: JSON, Python, numpy, torch ---------------------------------------------------------
 
 
 def parse_brackets(text: str, start: int, *, in_call: bool) -> Nested:
@@ -219,7 +219,7 @@ def times(shape: tuple[int, ...]) -> str:
     return " × ".join(f"{size:,}" for size in shape)
 
 
-# --- Rows: CSV, TSV, columns of a terminal -----------------------------------------------------
+# --- Rows: CSV, TSV, columns of a terminal --------------------------------------------------------
 
 
 def parse_rows(text: str) -> Nested:
@@ -244,12 +244,12 @@ def parse_rows(text: str) -> Nested:
     return only if isinstance(only, list) else outer.items
 
 
-def parse_row(text: str, start: int, line: str) -> list[Number]:
+def parse_row(text: str, start: int, line: str) -> Nested:
     """The numbers of one line, separated by commas, semicolons, tabs or spaces."""
     if "," in line and ";" in line:
         detail = _("both “,” and “;”: if the comma is a decimal point, write a point.")
         raise MatrixError(detail, text, start + line.index(","))
-    row: list[Number] = []
+    row: Nested = []
     pending = True  # a separator here would leave an empty cell before it
     for kind, word, offset in tokens(text, start, start + len(line)):
         if kind in {"open", "close"}:
@@ -265,7 +265,7 @@ def parse_row(text: str, start: int, line: str) -> list[Number]:
     return row
 
 
-# --- Back to text --------------------------------------------------------------------------------
+# --- Back to text ---------------------------------------------------------------------------------
 
 
 def to_text(values: object, indent: int = 0) -> str:

@@ -1,5 +1,6 @@
 """What the page of a run shows, as plain data for its templates."""
 
+import json
 from typing import Any
 from urllib.parse import urlencode
 
@@ -24,7 +25,7 @@ STATUS_NAMES = {
     Status.TIMED_OUT: gettext_lazy("timed out"),
     Status.CANCELED: gettext_lazy("canceled"),
 }
-# --- The whole page --------------------------------------------------------------------------------
+# --- The whole page -------------------------------------------------------------------------------
 
 
 def page(run: Run, request: HttpRequest) -> dict[str, Any]:
@@ -92,7 +93,7 @@ def settings_of(run: Run) -> list[tuple[str, str]]:
     """What was chosen beyond the defaults, in the names of the REST contract."""
     body = fork.differences(run.spec, RunSpec("", RunSpec.from_dict(run.spec).inputs).to_dict())
     return [
-        (name, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
+        (name, json.dumps(value, ensure_ascii=False))
         for part in ("attention", "options", "timing")
         for name, value in body.get(part, {}).items()
     ]
@@ -111,7 +112,7 @@ def estimate(cost: Estimate, budget_seconds: int) -> dict[str, Any]:
     }
 
 
-# --- While it is not done ------------------------------------------------------------------------------
+# --- While it is not done -------------------------------------------------------------------------
 
 
 def progress(run: Run) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def result(run: Run, spec: RunSpec, request: HttpRequest) -> dict[str, Any]:
         "traffic": traffic(found.get("traffic") or {}),
         "cost": cost(found.get("cost") or {}),
         "notes": found.get("notes") or [],
-        "environment": [item for item in (run.environment or {}).items() if item[1] is not None],
+        "environment": environment(run.environment or {}),
         "inputs": inputs(run),
         "downloads": downloads(run, request),
         "missing_files": not loaded,
@@ -103,7 +103,7 @@ def picker(name: str, label: str, options: list[tuple[str, str, bool]], query: Q
 
 def map_address(run: Run, choice: Choice, request: HttpRequest) -> str:
     """Where the chosen heat map is as a file of its own."""
-    query = {"batch": choice.batch, "head": choice.head}
+    query = {"batch": str(choice.batch), "head": str(choice.head)}
     if key := request.GET.get("key"):
         query["key"] = key
     address = reverse("lab:map", kwargs={"run_id": run.id, "map_name": choice.map})
@@ -197,14 +197,19 @@ def accuracy(numerics: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     names = {
         "max_abs_err": _("largest error"),
-        "bound": _("allowed for this number format and length"),
+        "bound": _("bound"),
         "max_rel_err": _("largest relative error"),
         "rmse": _("root mean square error"),
     }
     given = {key: numerics.get(key) for key in names}
+    others = {name: errors.get("max_abs_err") for name, errors in (numerics.get("arrays") or {}).items()}
     return {
         "within": numerics.get("within_bound"),
-        "rows": [(names[key], scientific(value)) for key, value in given.items() if value is not None],
+        "rows": [(names[key], scientific(value)) for key, value in given.items() if value is not None]
+        + [
+            (_("largest error of {name}").format(name=name), scientific(error))
+            for name, error in others.items()
+        ],
         "nan_count": numerics.get("nan_count") or 0,
         "max_abs_err": scientific(numerics.get("max_abs_err")),
         "bound": scientific(numerics.get("bound")),
@@ -270,6 +275,16 @@ def cost(found: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
+def environment(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names and values as they are in the row; yes and no for booleans."""
+    words = {True: _("yes"), False: _("no")}
+    return [
+        (name.replace("_", " "), words[value] if isinstance(value, bool) else str(value))
+        for name, value in found.items()
+        if value is not None
+    ]
+
+
 def inputs(run: Run) -> list[dict[str, Any]]:
     """Each input with its origin and the digest of the numbers that the engine saw."""
     rows = []
@@ -295,13 +310,27 @@ def inputs(run: Run) -> list[dict[str, Any]]:
 
 def downloads(run: Run, request: HttpRequest) -> dict[str, list[tuple[str, str]]]:
     """Files by kind: (name, address)."""
-    key = request.GET.get("key", "")
-    suffix = f"?{urlencode({'key': key})}" if key else ""
-
-    def address(name: str) -> str:
-        return reverse("lab:file", kwargs={"run_id": run.id, "name": name}) + suffix
-
-    files = [(name, address(name)) for name in artifacts.names(run)]
+    files = [(name, file_address(run, name, request)) for name in artifacts.names(run)]
     results = [file for file in files if file[0].removesuffix(".npy") in run.array_info]
     bundles = [file for file in files if not file[0].endswith(".npy")]
     return {"arrays": results, "bundles": bundles}
+
+
+def file_address(run: Run, name: str, request: HttpRequest) -> str:
+    address = reverse("lab:file", kwargs={"run_id": run.id, "name": name})
+    key = request.GET.get("key", "")
+    return f"{address}?{urlencode({'key': key})}" if key else address
+
+
+def readable(document: dict[str, Any], run: Run, request: HttpRequest) -> dict[str, Any]:
+    """The document with addresses of files that open with the key of the page, where it takes one."""
+    if not run.owner:
+        return document
+
+    def here(name: str) -> str:
+        return request.build_absolute_uri(file_address(run, name, request))
+
+    for name, value in (document["result"] or {}).items():
+        if isinstance(value, dict) and "artifact" in value:
+            value["artifact"] = here(f"{name}.npy")
+    return document | {"artifacts": {name: here(name) for name in document["artifacts"]}}

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.core.files.uploadedfile import UploadedFile
 from django.utils.translation import gettext as _
 
 from api.callers import Caller
@@ -33,7 +32,8 @@ class Answer:
 def check(form: LabForm, caller: Caller) -> Answer:
     """What the form would submit, and what that would cost; problems end up in the form."""
     answer = Answer(body=form.body())
-    if not answer.body["inputs"]:  # nothing to say about arrays that are not there yet
+    if form.source_chosen == "upload" and not form.uploads:  # nothing to judge yet
+        answer.status = 422 if form.errors else 200
         return answer
     problems, parsed = attempt(lambda: parse_run(answer.body, load_upload=store.loader(caller)))
     if parsed:
@@ -52,7 +52,7 @@ def attempt(step: Callable[[], Any]) -> tuple[Iterable[FieldProblem], Any]:
         return error.problems, None
 
 
-def submit(form: LabForm, files: list[UploadedFile], caller: Caller) -> Answer:
+def submit(form: LabForm, files: list[Any], caller: Caller) -> Answer:
     """Store the files, then queue the run. Without a run in the answer the form says what to change."""
     keep(form, files, caller)
     if not form.uploads and form.source_chosen == "upload" and not form.errors:
@@ -75,7 +75,7 @@ def submit(form: LabForm, files: list[UploadedFile], caller: Caller) -> Answer:
     return answer
 
 
-def keep(form: LabForm, files: list[UploadedFile], caller: Caller) -> None:
+def keep(form: LabForm, files: list[Any], caller: Caller) -> None:
     """Store new files the way `POST /api/v1/uploads` does; from then on the form names them by id."""
     if form.source_chosen != "upload":
         return

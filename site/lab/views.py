@@ -7,12 +7,13 @@ from functools import wraps
 from typing import Any
 
 from django.conf import settings
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from rest_framework.renderers import JSONRenderer
 
 from api.callers import caller_of
 from api.runs import sharing
@@ -29,7 +30,7 @@ waiting = threading.BoundedSemaphore(8)
 View = Callable[..., HttpResponse]
 
 
-# --- The form ------------------------------------------------------------------------------------
+# --- The form -------------------------------------------------------------------------------------
 
 
 def bounded(view: View) -> View:
@@ -112,7 +113,7 @@ def estimate_context(request: HttpRequest, form: LabForm, answer: submission.Ans
     }
 
 
-# --- A run -------------------------------------------------------------------------------------------
+# --- A run ----------------------------------------------------------------------------------------
 
 
 def find(run_id: str, request: HttpRequest) -> Run:
@@ -181,7 +182,8 @@ def cancel(request: HttpRequest, run: Run) -> HttpResponse:
 @run_view
 def document(request: HttpRequest, run: Run) -> HttpResponse:
     """The run as `GET /api/v1/runs/{id}` gives it, for whoever may open the page."""
-    return JsonResponse(represent(run, request))
+    content = JSONRenderer().render(results.readable(represent(run, request), run, request))
+    return HttpResponse(content, content_type="application/json")
 
 
 @require_safe

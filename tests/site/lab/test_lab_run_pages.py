@@ -1,0 +1,415 @@
+"""The page of a run, in every state: what it says, what it offers, and who may see it."""
+
+import html
+import json
+import re
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+import pytest
+from django.test import Client
+
+from api.runs.sharing import share_key
+from workers import runs
+from workers.models import Run, Status
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def client():
+    return Client(REMOTE_ADDR="203.0.113.7")
+
+
+def page(client, run, query="", status=200):
+    response = client.get(f"/en/lab/runs/{run.id}/{query}")
+    assert response.status_code == status
+    return html.unescape(response.content.decode())
+
+
+def text(markup):
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", markup))
+
+
+def ended(submit, status, **error):
+    run = runs.claim(submit().id)
+    assert runs.fail(
+        run, status, runs.problem("Out of luck", "It stopped.", fault=error.get("fault", "user"))
+    )
+    return runs.get(run.id)
+
+
+# --- While it is not done -------------------------------------------------------------------------
+
+
+def test_a_queued_run_says_how_many_are_ahead_and_can_be_canceled(client, submit):
+    submit(), submit()
+    shown = page(client, submit())
+    assert "2 runs are ahead of this one" in text(shown)
+    assert 'action="/en/lab/runs/' in shown
+    assert "csrfmiddlewaretoken" in shown
+
+
+def test_a_running_run_says_how_long_and_of_what(client, submit):
+    run = runs.claim(submit().id)
+    shown = page(client, run)
+    assert "A worker is computing it" in shown
+    assert "of 30 s allowed" in text(shown)
+    assert re.search(r'data-elapsed="\d+"', shown)
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+def test_an_unfinished_page_renews_itself_with_and_without_javascript(client, submit, claimed):
+    run = submit()
+    if claimed:
+        runs.claim(run.id)
+    shown = page(client, run)
+    assert f'hx-get="/en/lab/runs/{run.id}/live/?seen={"running" if claimed else "queued"}"' in shown
+    assert '<noscript><meta http-equiv="refresh" content="2"></noscript>' in shown
+    assert 'role="status"' in shown
+
+
+def test_a_finished_page_never_renews_itself(client, submit, finish):
+    ends = [finish(submit()), ended(submit, Status.FAILED), ended(submit, Status.TIMED_OUT)]
+    ends.append(runs.cancel(submit().id))
+    for run in ends:
+        for shown in (page(client, run), client.get(f"/en/lab/runs/{run.id}/live/").content.decode()):
+            region = re.search(r'<div id="run"[^>]*>', shown).group()
+            assert "hx-trigger" not in region
+            assert "http-equiv" not in shown
+            assert "data-elapsed" not in shown
+
+
+def test_the_live_part_answers_at_once_when_something_has_changed(client, submit, finish, monkeypatch):
+    run = submit()
+    monkeypatch.setattr(runs, "wait", lambda run, *_args, **_options: finish(run) and run.refresh_from_db())
+    shown = client.get(f"/en/lab/runs/{run.id}/live/?seen=queued").content.decode()
+    assert "<title>Run" in shown
+    assert "succeeded" in shown
+    assert 'id="run-announcement" hx-swap-oob' in shown
+    assert "<html" not in shown
+
+
+def test_the_live_part_is_silent_when_nothing_has_changed(client, submit, monkeypatch):
+    run = submit()
+    monkeypatch.setattr(runs, "wait", lambda *_args, **_options: None)
+    shown = client.get(f"/en/lab/runs/{run.id}/live/?seen=queued").content.decode()
+    assert "run-announcement" not in shown
+    assert 'hx-trigger="load, every 15s"' in shown
+
+
+def test_pages_that_wait_leave_threads_for_others(client, submit, monkeypatch):
+    from lab import views
+
+    run = submit()
+    monkeypatch.setattr(runs, "wait", lambda *_args, **_options: pytest.fail("it waited"))
+    taken = [views.waiting.acquire(blocking=False) for _ in range(100)].count(True)
+    try:
+        shown = client.get(f"/en/lab/runs/{run.id}/live/").content.decode()
+    finally:
+        for _ in range(taken):
+            views.waiting.release()
+    assert 'hx-trigger="load delay:2s, every 15s"' in shown
+
+
+def test_cancel_ends_the_run_and_comes_back_to_its_page(client, submit):
+    run = submit()
+    assert client.get(f"/en/lab/runs/{run.id}/cancel/").status_code == 405
+    response = client.post(f"/en/lab/runs/{run.id}/cancel/")
+    assert response.headers["Location"] == f"/en/lab/runs/{run.id}/"
+    assert runs.get(run.id).status == Status.CANCELED
+    assert client.post(f"/en/lab/runs/{run.id}/cancel/").status_code == 302
+
+
+def test_cancel_needs_the_csrf_token(submit):
+    run = submit()
+    assert Client(enforce_csrf_checks=True).post(f"/en/lab/runs/{run.id}/cancel/").status_code == 403
+
+
+# --- When it is done ------------------------------------------------------------------------------
+
+
+def test_the_result_of_the_worked_example(client, submit, finish):
+    shown = page(client, finish(submit()))
+    rows = re.findall(r'<tr><th scope="row">(\d)</th>(.*?)</tr>', shown)
+    cells = [re.findall(r">([^<]+)</td>", row) for _, row in rows[-3:]]
+    assert cells == [
+        ["1.6206", "1.2033", "1.1978"],
+        ["1.6206", "1.0000", "1.6044"],
+        ["2.1004", "1.2552", "1.5035"],
+    ]
+    assert "query 2, key 2: 0.5035" in shown
+    assert "Largest error 1.2e−7, within the bound of 2.5e−6" in shown
+
+
+def test_beyond_the_bound_is_said_plainly(client, submit, finish):
+    numerics = {"max_abs_err": 0.5, "bound": 1e-6, "within_bound": False, "nan_count": 2}
+    shown = text(page(client, finish(submit(), numerics=numerics)))
+    assert "Largest error 5.0e−1, beyond the bound of 1.0e−6" in shown
+    assert "2 numbers are NaN" in shown
+
+
+def test_time_in_the_interpreter_is_never_shown_as_speed(client, submit, finish):
+    shown = page(client, finish(submit()))
+    assert "Interpreter: not a speed" in shown
+    for number in ("988", "987", "0.98", "median"):
+        assert number not in text(shown), number
+
+
+def test_a_time_comes_with_n_median_spread_device_and_method(client, submit, finish):
+    timing = {
+        "method": "wall",
+        "representative": True,
+        "warmup": 1,
+        "samples_ns": [120_000] * 7,
+        "median_ns": 120_000,
+        "p10_ns": 110_000,
+        "p90_ns": 150_000,
+    }
+    shown = text(page(client, finish(submit(engine="eager"), timing=timing)))
+    for part in ("120 µs", "7 runs", "110 µs – 150 µs", "device cpu", "method wall"):
+        assert part in shown, part
+
+
+def test_memory_predicted_beside_measured_with_its_method(client, submit, finish):
+    shown = text(page(client, finish(submit())))
+    assert "predicted 4.00 MiB" in shown
+    assert "measured peak 3.00 MiB" in shown
+    assert "method tracemalloc" in shown
+
+
+def test_missing_figures_leave_out_their_card_only(client, submit, finish):
+    shown = page(
+        client, finish(submit(), timing=None, memory=None, traffic=None, cost=None, numerics={}, notes=[])
+    )
+    assert "Measured" in shown
+    assert "Interpreter" not in shown
+    assert "1.2033" in shown
+
+
+def test_pickers_choose_batch_head_and_matrix(client, submit, finish, seeded):
+    run = finish(submit(inputs=seeded(2, 3, 4, 8), returns=("out", "weights", "scores")))
+    from workers import artifacts
+
+    weights = artifacts.load_results(run)["weights"]
+    for batch, head in ((0, 0), (1, 2)):
+        shown = page(client, run, f"?batch={batch}&head={head}")
+        printed = re.findall(r"query \d, key \d: ([\d.]+)", shown)
+        assert np.allclose([float(x) for x in printed], weights[batch, head].ravel(), atol=5.1e-5)
+        assert len(re.findall(r'aria-current="true"', shown)) == 3
+    assert 'href="?map=scores' in page(client, run).replace("?batch=0&", "?") or "map=scores" in page(
+        client, run
+    )
+    assert "heat-div-" in page(client, run, "?map=scores")
+
+
+@pytest.mark.parametrize(
+    "query", ["?head=99", "?head=-1", "?head=x", "?batch=1e9", "?map=secrets", "?head=" + "9" * 40]
+)
+def test_a_slice_that_is_not_there_is_the_nearest_that_is(client, submit, finish, seeded, query):
+    run = finish(submit(inputs=seeded(1, 2, 3, 4)))
+    page(client, run, query)
+
+
+def test_very_many_heads_get_a_number_box(client, submit, finish, seeded):
+    shown = page(client, finish(submit(inputs=seeded(1, 40, 2, 4))), "?head=7")
+    assert re.search(r'<input type="number" id="pick-head" name="head" value="7" min="0" max="39">', shown)
+
+
+def test_large_maps_are_reduced_by_block_maximum_and_say_so(client, submit, finish, seeded):
+    run = finish(submit(inputs=seeded(1, 1, 100, 4)))
+    shown = page(client, run)
+    assert "100 × 100 numbers do not fit: each cell shows the largest of the 2 × 2 numbers" in text(shown)
+    assert len(re.findall('<rect class="heat-', shown)) == 50 * 50
+    assert "The first 32 × 4 of 100 × 4 numbers" in text(shown)
+
+
+def test_empty_results_have_a_page_too(client, submit, finish):
+    empty = {"b64": "", "dtype": "float32", "shape": [0, 2]}
+    inputs = {"q": empty, "k": [[1, 0]], "v": [[1, 0]]}
+    assert "It is empty" in page(client, finish(submit(inputs=inputs)))
+
+
+def test_masked_cells_are_hatched_and_named(client, submit, finish):
+    run = finish(submit(returns=("out", "masked_scores"), attention={"is_causal": True}))
+    shown = page(client, run)
+    assert shown.count('class="cell-masked"') == 3
+    assert "query 0, key 2: −∞" in shown
+    assert "Hatched: masked" in shown
+
+
+def test_provenance_inputs_and_notes(client, submit, finish):
+    run = finish(submit(attention={"scale": 0.5}))
+    shown = page(client, run)
+    assert run.input_info["q"]["sha256"] in shown
+    assert "scale = 0.5" in shown.replace("\xa0", " ")
+    assert "2.13.0" in shown
+    assert "scores were rebuilt by a second kernel" in shown
+
+
+def test_each_download_is_the_array(client, submit, finish):
+    import io
+
+    run = finish(submit())
+    shown = page(client, run)
+    found = re.findall(r'<li><a href="([^"]+)" download>([^<]+)</a>', shown)
+    arrays, bundles = ["out.npy", "lse.npy", "weights.npy"], ["result.npz", "result.safetensors"]
+    assert {name for _, name in found} == {*arrays, *bundles, "inputs.npz", "inputs.safetensors"}
+    for address, name in found:
+        response = client.get(address)
+        assert response.status_code == 200
+        assert response.headers["Content-Disposition"] == f'attachment; filename="{name}"'
+        if name == "out.npy":
+            assert np.load(io.BytesIO(response.content)).shape == (3, 2)
+    assert client.get(f"/en/lab/runs/{run.id}/files/secret.npy").status_code == 404
+
+
+def test_json_and_svg_forms(client, submit, finish):
+    run = finish(submit())
+    document = client.get(f"/en/lab/runs/{run.id}.json")
+    assert document.json() == client.get(f"/api/v1/runs/{run.id}").json()
+    svg = client.get(f"/en/lab/runs/{run.id}/weights.svg")
+    assert svg.headers["Content-Type"] == "image/svg+xml"
+    assert svg.content.count(b"<rect") == 9
+    assert client.get(f"/en/lab/runs/{run.id}/scores.svg").status_code == 404
+
+
+# --- When it did not work out ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "fault", "says"),
+    [
+        (Status.FAILED, "platform", "This was our fault"),
+        (Status.FAILED, "user", "This came of the request"),
+        (Status.TIMED_OUT, "user", "Change it and run it again"),
+    ],
+)
+def test_a_failure_says_what_happened_whose_fault_and_what_to_do(client, submit, status, fault, says):
+    shown = text(page(client, ended(submit, status, fault=fault)))
+    assert "Out of luck It stopped." in shown
+    assert says in shown
+    assert "Edit and run again" in shown
+
+
+def test_a_canceled_run_says_so(client, submit):
+    assert "canceled the run before it had a result" in page(client, runs.cancel(submit().id))
+
+
+# --- Again ----------------------------------------------------------------------------------------
+
+
+def edit(client, shown):
+    """The form that “Edit and run again” opens."""
+    return client.get(re.search(r'href="(/en/lab/\?[^"]*from=[^"]+)"', shown).group(1))
+
+
+def body_in(response):
+    command = re.search(r'<code id="curl">(.*?)</code>', response.content.decode(), re.DOTALL)
+    return json.loads(html.unescape(command.group(1)).split("-d '", 1)[1].rstrip("'"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {
+            "dtype": "float16",
+            "attention": {"is_causal": True, "causal_alignment": "top_left", "scale": -0.25},
+        },
+        {"options": {"block_m": 16, "block_n": 64}, "timing": {"warmup": 0, "iters": 2}, "returns": ["out"]},
+        {"engine": "reference", "inputs": {"q": [[[0.1, 1e-9]]], "k": [[[1, 2]]], "v": [[[3]]]}},
+    ],
+)
+def test_editing_a_run_starts_from_its_configuration(client, submit, changes):
+    run = runs.cancel(submit(**changes).id)
+    shown = page(client, run)
+    again = edit(client, shown)
+    assert body_in(again) == json.loads(
+        re.search(r'<code id="curl">(.*?)</code>', shown, re.DOTALL).group(1).split("-d '", 1)[1].rstrip("'")
+    )
+
+
+def test_editing_keeps_a_seed_a_seed(client, submit, seeded):
+    inputs = seeded(2, 4, 300, 16, kv_heads=2, seed=99)
+    run = runs.cancel(submit(inputs=inputs).id)
+    assert body_in(edit(client, page(client, run)))["inputs"] == inputs
+
+
+def test_large_matrices_are_not_carried_over_and_the_page_says_why(client, submit):
+    rows = np.random.default_rng().normal(size=(64, 64)).tolist()
+    run = runs.cancel(submit(inputs={"q": rows, "k": rows, "v": rows}).id)
+    shown = page(client, run)
+    assert "UPLOAD_ID" in shown
+    assert "too large for text boxes (more than 4,096 numbers)" in edit(client, shown).content.decode()
+
+
+def test_what_the_form_cannot_say_is_not_dropped_in_silence(client, submit):
+    run = runs.cancel(submit(engine="reference", attention={"window": [2, 0], "softcap": 5.0}).id)
+    note = html.unescape(edit(client, page(client, run)).content.decode())
+    assert "also sets window, softcap, which this form has no field for" in note
+
+
+# --- Who may see it -------------------------------------------------------------------------------
+
+
+def test_an_unknown_run_is_a_friendly_404(client):
+    response = client.get("/en/lab/runs/nosuchrun/")
+    assert response.status_code == 404
+    assert b"There is no such run" in response.content
+
+
+def test_an_owned_run_opens_with_its_key_only(client, submit, finish):
+    run = finish(submit(owner="token:1"))
+    addresses = ["", "live/", "files/out.npy", "weights.svg"]
+    for address in [f"/en/lab/runs/{run.id}/{name}" for name in addresses] + [f"/en/lab/runs/{run.id}.json"]:
+        assert client.get(address).status_code == 404
+        assert client.get(address, {"key": "x" + share_key(run)[1:]}).status_code == 404
+        assert client.get(address, {"key": share_key(run)}).status_code == 200
+    assert client.get("/en/lab/", {"from": run.id}).status_code == 404
+    assert client.get("/en/lab/", {"from": run.id, "key": share_key(run)}).status_code == 200
+
+
+def test_the_json_of_a_shared_page_names_files_that_open(client, submit, finish, seeded):
+    run = finish(submit(owner="token:1", inputs=seeded(1, 2, 260, 4)))
+    document = client.get(f"/en/lab/runs/{run.id}.json", {"key": share_key(run)}).json()
+    for address in [*document["artifacts"].values(), document["result"]["weights"]["artifact"]]:
+        assert client.get(address).status_code == 200, address
+
+
+def test_every_link_of_a_shared_page_carries_the_key(client, submit, finish, seeded):
+    run = finish(submit(owner="token:1", inputs=seeded(1, 3, 4, 4)))
+    shown = page(client, run, f"?key={share_key(run)}")
+    links = [link for link in re.findall(r'href="([^"#]+)', shown) if run.id in link or link.startswith("?")]
+    assert len(links) > 10
+    for link in links:
+        assert parse_qs(urlsplit(link).query)["key"] == [share_key(run)], link
+
+
+def test_a_shared_link_is_for_reading(client, submit):
+    run = submit(owner="token:1")
+    assert "Cancel" not in page(client, run, f"?key={share_key(run)}")
+    assert client.post(f"/en/lab/runs/{run.id}/cancel/?key={share_key(run)}").status_code == 404
+    assert Run.objects.get().status == Status.QUEUED
+
+
+# --- The cost of a page ---------------------------------------------------------------------------
+
+
+def test_queries_of_each_page(client, submit, finish, django_assert_max_num_queries):
+    waiting, done = submit(), finish(submit())
+    for path, most in (("/en/lab/", 0), (f"/en/lab/runs/{waiting.id}/", 2), (f"/en/lab/runs/{done.id}/", 1)):
+        client.get(path)  # what a process does once
+        with django_assert_max_num_queries(most):
+            client.get(path)
+
+
+def test_pages_have_no_inline_style_or_script(client, submit, finish, seeded):
+    addresses = [
+        "/en/lab/",
+        f"/en/lab/runs/{finish(submit(inputs=seeded(1, 2, 70, 4))).id}/",
+        f"/en/lab/runs/{submit().id}/",
+    ]
+    for address in addresses:
+        markup = client.get(address).content.decode()
+        assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", markup)
