@@ -46,6 +46,9 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.STORAGES["staticfiles"] = {
         "BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"
     }  # fmt: skip
+    if config.getoption("--database") == "sqlite":
+        # A file, as in production: an in-memory database is shared between threads without WAL.
+        settings.DATABASES["default"]["TEST"] = {"NAME": str(DATA_DIR / "test.sqlite3")}
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 

@@ -19,7 +19,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from kernels.spec import ParsedRun, RunSpec
-from workers import artifacts, broker, events, health, limits
+from workers import artifacts, broker, events, health, limits, quotas
 from workers.celery import RUN_TASK, app
 from workers.models import ACTIVE, Kind, Run, Status
 
@@ -46,12 +46,13 @@ class AlreadyFinished(Exception):
 def submit(parsed: ParsedRun, *, owner: str, caller: str, budget_seconds: int) -> Run:
     """Record a run and queue it when the surrounding transaction commits.
 
-    `owner` is opaque ("" for anonymous), `caller` a digest of the address. Raises limits.Refused
-    or QueueFull, having written nothing.
+    `owner` is opaque ("" for anonymous), `caller` a digest of the address, which is charged when
+    there is no owner. Raises limits.Refused, QueueFull or quotas.QuotaExceeded, having written and
+    charged nothing.
     """
-    limits.admit(parsed.spec, budget_seconds)
+    cost = limits.admit(parsed.spec, budget_seconds)
     run = _new(parsed.spec, limits.queue_for(parsed.spec), owner, caller, budget_seconds)
-    return _submit(run, parsed.arrays)
+    return _submit(run, parsed.arrays, cost.predicted_seconds)
 
 
 def submit_compile(
@@ -59,12 +60,12 @@ def submit_compile(
 ) -> Run:
     """Like `submit`, but the kernel of `spec` is compiled for each of `targets` instead of being run.
 
-    Only the shapes of the inputs matter, so none are kept. Raises limits.Refused or QueueFull.
+    Only the shapes of the inputs matter, so none are kept. Raises as `submit` does.
     """
     limits.admit_compile(spec)
     run = _new(spec, "compile", owner, caller, budget_seconds)
     run.kind, run.targets = Kind.COMPILE, list(targets)
-    return _submit(run, {})
+    return _submit(run, {}, limits.COMPILE_SECONDS * len(targets))
 
 
 def _new(spec: RunSpec, queue: str, owner: str, caller: str, budget_seconds: int) -> Run:
@@ -83,8 +84,10 @@ def _new(spec: RunSpec, queue: str, owner: str, caller: str, budget_seconds: int
     )
 
 
-def _submit(run: Run, arrays: Mapping[str, np.ndarray]) -> Run:
+def _submit(run: Run, arrays: Mapping[str, np.ndarray], predicted_seconds: float) -> Run:
     _refuse_when_full(run.queue)
+    if not run.owner:
+        quotas.charge(run.caller, predicted_seconds)
     artifacts.save_submitted(run, arrays)
     try:
         with transaction.atomic():

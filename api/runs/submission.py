@@ -11,7 +11,7 @@ from api.callers import Caller
 from api.uploads import store
 from kernels.spec import ParsedRun, RunSpec, parse_run
 from kernels.targets import parse_targets
-from workers import limits, quotas, runs
+from workers import runs
 from workers.models import Run
 
 
@@ -50,18 +50,12 @@ def submit_compile_body(body: object, *, caller: Caller, key: idempotency.Key | 
 
 
 def _submit(parsed: ParsedRun, caller: Caller) -> Run:
-    cost = limits.admit(parsed.spec, caller.budget_seconds)
-    if caller.is_anonymous:
-        quotas.charge(caller.address, cost.predicted_seconds)
     return runs.submit(
         parsed, owner=caller.owner, caller=caller.address, budget_seconds=caller.budget_seconds
     )
 
 
 def _submit_compile(spec: RunSpec, targets: Sequence[str], caller: Caller) -> Run:
-    limits.admit_compile(spec)
-    if caller.is_anonymous:
-        quotas.charge(caller.address, limits.COMPILE_SECONDS * len(targets))
     return runs.submit_compile(
         spec, targets, owner=caller.owner, caller=caller.address, budget_seconds=settings.RUN_BUDGET_TOKEN
     )

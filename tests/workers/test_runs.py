@@ -11,7 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from kernels.spec import parse_run
-from workers import artifacts, broker, events, health, runs
+from workers import artifacts, broker, events, health, quotas, runs
 from workers.models import Run, Status
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -39,6 +39,14 @@ def sent(monkeypatch):
     monkeypatch.setattr(broker, "waiting", lambda _queue: 0)
     monkeypatch.setattr(health, "has_worker", lambda _queue: True)
     return ids
+
+
+@pytest.fixture(autouse=True)
+def charged(monkeypatch):
+    """The callers charged, in order."""
+    callers = []
+    monkeypatch.setattr(quotas, "charge", lambda caller, _seconds: callers.append(caller))
+    return callers
 
 
 def submit(**changes):
@@ -214,12 +222,28 @@ def test_runs_ahead_are_those_queued_before_in_the_same_queue():
     assert runs.ahead(second) == 0
 
 
-def test_a_full_queue_takes_no_more(settings):
+def test_a_full_queue_takes_no_more_and_charges_nothing(settings, charged):
     settings.MAX_QUEUED = 1
     submit()
     with pytest.raises(runs.QueueFull):
         submit()
-    assert Run.objects.count() == 1
+    assert Run.objects.count() == len(charged) == 1
+
+
+def test_an_owner_is_not_charged(charged):
+    runs.submit(parse_run(BODY), owner="token:1", caller="somebody", budget_seconds=30)
+    assert charged == []
+
+
+def test_what_is_over_quota_is_not_recorded(monkeypatch):
+    def over(_caller, _seconds):
+        raise quotas.QuotaExceeded(quotas.quotas()[0], 7)
+
+    monkeypatch.setattr(quotas, "charge", over)
+    with pytest.raises(quotas.QuotaExceeded):
+        submit()
+    assert not Run.objects.exists()
+    assert artifacts.stored_run_ids() == []
 
 
 def test_expired_runs_and_stray_files_are_deleted_and_others_kept():
