@@ -63,12 +63,12 @@ $(PY):
 # torch goes first and alone: exactly pinned, so that nothing else can ask for another one.
 $(RUNTIME): requirements.lock | $(PY)
 	@$(call say,Installing PyTorch (large: a few minutes the first time))
-	@$(PY) -m pip install --quiet $$(grep -o '^torch==[0-9.]*' requirements.lock)
+	@$(PY) -m pip install -qq $$(grep -o '^torch==[0-9.]*' requirements.lock)
 	@$(call say,Installing the other packages)
-	@$(PY) -m pip install --quiet -r requirements.lock
+	@$(PY) -m pip install -qq -r requirements.lock
 	@touch $@
 
 $(DEV): requirements-dev.lock $(RUNTIME) | $(PY)
 	@$(call say,Installing the development tools)
-	@$(PY) -m pip install --quiet -r requirements-dev.lock
+	@$(PY) -m pip install -qq -r requirements-dev.lock
 	@touch $@

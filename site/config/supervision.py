@@ -49,12 +49,12 @@ class State:
     @property
     def failed(self) -> bool:
         """It died so soon after its start, several times, that supervisord gave it up."""
-        return self.code == ProcessStates.FATAL
+        return bool(self.code == ProcessStates.FATAL)
 
 
 def configuration(programs: list[Program], *, control: Path, log_dir: Path, run_dir: Path) -> str:
     """The text of supervisord.conf."""
-    sections = [
+    sections: list[tuple[str, Mapping[str, object]]] = [
         ("unix_http_server", {"file": control, "chmod": "0600"}),
         (
             "supervisord",

@@ -30,7 +30,7 @@ step "Style (ruff check)" "$bin/ruff" check .
 step "Format (ruff format)" "$bin/ruff" format --check .
 step "Types (mypy)" "$bin/mypy"
 step "Import floors (lint-imports)" "$bin/lint-imports"
-step "Templates (djlint)" "$bin/djlint" --quiet --lint templates
+step "Templates (djlint)" "$bin/djlint" --quiet --lint templates api/templates
 step "Settings (manage.py check)" "$bin/python" manage.py check --fail-level WARNING
 step "Migrations (makemigrations --check)" "$bin/python" manage.py makemigrations --check --dry-run
 step "OpenAPI document" openapi
