@@ -22,23 +22,24 @@ ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of one call: per head, per tile, per score (pair of query and key), per multiply-add."""
+    """Seconds of one call, on one core: see the fields. Measured, then raised by about a half."""
 
-    per_head: float
-    per_tile: float
-    per_score: float
-    per_multiply: float
+    per_call: float
+    per_program: float  # a head; for Triton a head's tile of queries
+    per_tile: float  # a tile of queries with a tile of keys
+    per_score: float  # a pair of query and key
+    per_multiply: float  # a multiply-add of the two products
     bytes_per_score: float  # working memory, for each score that is held at once
 
 
-# Measured, then raised by about a half.
 COSTS = {
-    "reference": Cost(1.5e-4, 0.0, 3.0e-8, 2.0e-10, 48.0),
-    "eager": Cost(2e-4, 0.0, 1.2e-8, 1.2e-10, 20.0),
-    "sdpa": Cost(1e-4, 0.0, 3.0e-9, 8.0e-11, 5.0),
-    "flash": Cost(1e-3, 4e-3, 3.0e-8, 1.5e-10, 40.0),
+    "reference": Cost(5e-4, 2.5e-4, 0.0, 6e-8, 1.5e-10, 48.0),
+    "eager": Cost(1e-3, 1e-5, 0.0, 5.5e-8, 5e-11, 28.0),
+    "sdpa": Cost(2e-4, 5e-6, 0.0, 2e-9, 5e-11, 5.0),
+    "flash": Cost(1e-2, 1.5e-2, 7e-3, 4e-8, 1.2e-10, 40.0),
 }
-HALF_PRECISION_FACTOR = {"reference": 1.0, "eager": 1.5, "sdpa": 3.0, "flash": 4.0}
+HALF_PRECISION_FACTOR = {"reference": 1.0, "eager": 1.2, "sdpa": 3.0, "flash": 2.0}
+MASKING_FACTOR = 2.0  # masks, biases and softcaps on whole matrices: further passes over them
 FIXED_SECONDS = 0.02
 FIXED_BYTES = 4 * 2**20
 
@@ -103,21 +104,35 @@ def _item_bytes(spec: RunSpec, name: str) -> int:
 
 def _seconds(spec: RunSpec, engine: str) -> float:
     """One call on one core."""
-    cost, heads = COSTS[engine], spec.batch * spec.num_heads
-    tiles, scores = 0, heads * spec.q_len * spec.kv_len
+    cost, programs = COSTS[engine], spec.batch * spec.num_heads
+    tiles, scores = 0, 1.0 * programs * spec.q_len * spec.kv_len
     width = spec.head_dim + spec.v_head_dim
     if ENGINES[engine].is_triton:
+        programs *= math.ceil(spec.q_len / choose_tiles(spec, interpreted=True)[0])
         tiles, scores = _tiled(spec)
         width = padded_dim(spec.head_dim) + padded_dim(spec.v_head_dim)
         if any(name in spec.returns for name in MATRICES):
-            tiles, scores = 2 * tiles, 2 * scores
-    seconds = cost.per_tile * tiles + scores * (cost.per_score + cost.per_multiply * width)
-    if ITEM_BYTES[spec.dtype] == 2 and not (engine == "flash" and spec.dtype == "bfloat16"):
-        seconds *= HALF_PRECISION_FACTOR[engine]
-    return seconds + cost.per_head * heads
+            programs, tiles, scores = 2 * programs, 2 * tiles, 2 * scores
+    elif _modifies_scores(spec):
+        scores *= MASKING_FACTOR
+    per_score = cost.per_score + cost.per_multiply * width
+    if spec.dtype == "float16" or (spec.dtype == "bfloat16" and not ENGINES[engine].is_triton):
+        per_score *= HALF_PRECISION_FACTOR[engine]
+    return cost.per_call + cost.per_program * programs + cost.per_tile * tiles + per_score * scores
 
 
-def _tiled(spec: RunSpec) -> tuple[int, int]:
+def _modifies_scores(spec: RunSpec) -> bool:
+    attention = spec.attention
+    return (
+        attention.is_causal
+        or attention.window != (None, None)
+        or attention.softcap > 0
+        or attention.alibi_slopes is not None
+        or "attn_mask" in spec.inputs
+    )
+
+
+def _tiled(spec: RunSpec) -> tuple[int, float]:
     """Tiles that the flash kernel visits, and the scores in them (padding included)."""
     block_m, block_n = choose_tiles(spec, interpreted=True)
     rows, columns = math.ceil(spec.q_len / block_m), math.ceil(spec.kv_len / block_n)
@@ -142,7 +157,7 @@ def _bytes(spec: RunSpec, input_elements: int, output_bytes: int) -> int:
         held = block_m * block_n
     elif spec.engine == "sdpa":
         held = per_head * (1 if spec.attention.alibi_slopes is None else spec.num_heads)
-    engine = held * COSTS[spec.engine].bytes_per_score
+    engine = held * COSTS[spec.engine].bytes_per_score * (2 if spec.dtype == "float64" else 1)
     reference = per_head * COSTS["reference"].bytes_per_score
     return int(FIXED_BYTES + 24 * input_elements + 2 * output_bytes + max(engine, reference))
 
