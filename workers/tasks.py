@@ -10,12 +10,12 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from billiard.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
-from celery import current_app, shared_task
+from celery import shared_task
 from celery.signals import task_failure, worker_process_init
 from django.conf import settings
 from django.db import connection
 
-from workers import runs
+from workers import health, runs
 from workers.celery import RUN_TASK
 from workers.models import Kind, Run, Status
 
@@ -171,10 +171,11 @@ def settle_lost_run(
 @worker_process_init.connect
 def warm_up(**kwargs: object) -> None:
     """Load torch and the kernels in each child before its first run, on the queues that compute."""
-    if {"cpu", "gpu"} & set(current_app.amqp.queues.consume_from):
+    if health.served_queues() & health.COMPUTING:
         from kernels.execute import warm
 
         warm()
+        health.Warmth.tell_parent()
 
 
 @shared_task(name="workers.reap")

@@ -153,7 +153,8 @@ def test_a_worker_that_fell_silent_no_longer_counts():
 @pytest.mark.django_db
 def test_readiness_names_what_is_missing(settings):
     settings.QUEUES = ["cpu", "compile"]
-    broker.connection().set("attention-lab:alive:cpu", "cpu@here", ex=10)
+    broker.connection().set("attention-lab:ready:cpu", "cpu@here", ex=10)
+    broker.connection().set("attention-lab:alive:compile", "compile@here", ex=10)  # not warm yet
     assert health.check() == {
         "ready": False, "database": True, "broker": True, "queues": {"cpu": True, "compile": False},
     }  # fmt: skip
