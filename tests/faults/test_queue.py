@@ -8,7 +8,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import redis
 
 from tests.support.services import wait_until
 
@@ -71,10 +70,15 @@ def test_a_worker_killed_mid_run_with_nobody_left_leaves_a_terminal_row(lab):
 
 def test_a_worker_killed_mid_run_and_restarted_carries_the_run_out(lab):
     run_id = start_slow(lab)
+    lab.pause("maintenance")  # on a busy machine the reaper might be there before the new worker
     lab.kill("cpu")
+    alive = "attention-lab:alive:cpu"
+    wait_until(lambda: not lab.redis.client.exists(alive), 20, "the dead worker counts as dead")
     lab.start("cpu")
+    wait_until(lambda: lab.redis.client.exists(alive), 60, "a new worker is there")
+    lab.resume("maintenance")
     run = lab.finished(run_id, 90)
-    assert (run["status"], run["attempt"]) == ("succeeded", 2)
+    assert (run["status"], run["attempt"]) == ("succeeded", 2), run["error"]
 
 
 def test_a_frozen_worker_cannot_overwrite_what_was_decided_without_it(lab):
@@ -165,7 +169,7 @@ def test_many_clients_at_once_all_get_their_own_answer(lab):
 def test_housekeeping_never_stands_in_line_with_runs(lab):
     """A dead or busy cpu worker must not keep the reaper from its work."""
     wait_until(lambda: "Task workers.reap" in lab.log("maintenance"), 30, "the reaper runs")
-    assert "workers.reap" not in lab.log("cpu")
+    assert "Task workers.reap" not in lab.log("cpu")
 
 
 def test_a_canceled_run_never_comes_back(lab):
@@ -183,7 +187,7 @@ def test_a_flood_of_redis_errors_reaches_no_client(lab):
         answer = lab.post_run(QUICK)
     finally:
         lab.redis.client.config_set("maxmemory", 0)
-    assert isinstance(lab.redis.client, redis.Redis)
+    lab.heal()  # a worker may have given up on such a broker; its supervisor starts it again
     assert answer.status in {202, 503}, answer
     if answer.status == 202:
         assert lab.finished(answer.json()["id"], 60)["status"] == "succeeded"
