@@ -19,7 +19,7 @@ PREFERENCE = re.compile(
 )
 
 # A waiting request holds a web thread. The others must stay free for everybody else.
-_waiting = threading.BoundedSemaphore(getattr(settings, "MAX_WAITERS", 24))
+_waiting = threading.BoundedSemaphore(settings.MAX_WAITERS)
 
 
 def wait_seconds(header: str) -> int | None:

@@ -20,7 +20,7 @@ from api.uploads import arrayfiles
 from kernels.spec import FieldProblem
 
 KEPT = datetime.timedelta(hours=24)
-ANONYMOUS_BYTES = getattr(settings, "ANONYMOUS_UPLOAD_BYTES", 256 * 1024**2)
+ANONYMOUS_BYTES = settings.ANONYMOUS_UPLOAD_BYTES
 EXPIRE_AT_ONCE = 50
 REMEDY = "send the file (again) to POST /api/v1/uploads; uploads are kept for 24 hours"
 

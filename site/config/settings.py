@@ -153,6 +153,11 @@ if NUM_PROXIES:
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 MAX_BODY_BYTES = 32 * 1024 * 1024
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
+# What the uploads of one address may hold at once without a token.
+ANONYMOUS_UPLOAD_BYTES = env.integer("ATTENTION_LAB_ANONYMOUS_UPLOAD_BYTES", 256 * 1024**2)
+# Requests of one web process that may wait for a run at once: below its threads, so that waiting
+# never keeps others out.
+MAX_WAITERS = env.integer("ATTENTION_LAB_MAX_WAITERS", 24)
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 5_000
 
 # --- REST ----------------------------------------------------------------------------------
