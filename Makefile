@@ -43,7 +43,7 @@ format: $(DEV) ## Rewrite the Python code in the project's style
 	@$(VENV)/bin/ruff check --fix . && $(VENV)/bin/ruff format .
 
 bench: $(DEV) ## The speed figures (quiet machine, please)
-	@$(PY) -m pytest tests/benchmarks -s --override-ini addopts= --override-ini python_files='bench_*.py' $(ARGS)
+	@$(PY) -m pytest tests/benchmarks -s --override-ini python_files='bench_*.py' $(ARGS)
 
 token: $(RUNTIME) ## A new API token, as the last line: make -s token NAME=alice
 	@test -n "$(NAME)" || { echo 'Say whose token it is: make -s token NAME=alice' >&2; exit 2; }
