@@ -67,12 +67,12 @@ def key_bounds(
 @triton.jit
 def may_see(o_m, o_n, offset, kv_len, CAUSAL: tl.constexpr):
     """Which queries see which keys: [BM, BN] booleans ([1, BN] where all queries see the same)."""
+    b_see = o_n[None, :] < kv_len
     if CAUSAL:
         # [BM] the last key of each query: one comparison per score covers both limits
         o_last = tl.minimum(o_m + offset, kv_len - 1)
-        return o_n[None, :] <= o_last[:, None]
-    else:
-        return o_n[None, :] < kv_len
+        b_see = o_n[None, :] <= o_last[:, None]
+    return b_see
 
 
 @triton.jit

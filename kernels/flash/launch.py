@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import triton
+from triton.runtime.errors import OutOfResources
 from triton.runtime.interpreter import InterpretedFunction
 
 from kernels import positions
@@ -111,7 +112,10 @@ def forward(
         "BLOCK_N": block_n,
         "CAUSAL": is_causal,
     }
-    _launch(q, k, v, results, shared)
+    try:
+        _launch(q, k, v, results, shared)
+    except OutOfResources as error:
+        raise CannotRunError(f"tiles of {block_m} x {block_n} do not fit this GPU ({error})") from error
     return results
 
 
