@@ -43,7 +43,7 @@ class Embedded(Client):
         return self.console.read_text()
 
     def up(self) -> "Embedded":
-        wait_until(lambda: f"is at {self.url}" in self.said or self.process.poll() is not None, 90, "ready")
+        wait_until(lambda: f"is at {self.url}" in self.said or self.process.poll() is not None, 180, "ready")
         assert self.process.poll() is None, self.said
         return self
 
@@ -111,7 +111,7 @@ def gone(processes: list[psutil.Process], seconds: float) -> None:
 
 def test_ctrl_c_leaves_no_orphan_and_a_second_start_finds_its_data(start):
     first = start().up()
-    answer = first.post_run(RUN, wait=30)
+    answer = first.post_run(RUN, wait=60)
     assert answer.status == 200, answer
     run_id = answer.json()["id"]
     family = first.family()
@@ -125,7 +125,7 @@ def test_ctrl_c_leaves_no_orphan_and_a_second_start_finds_its_data(start):
     second = start().up()
     found = second.run(run_id)
     assert (found["status"], found["result"]["out"]) == ("succeeded", answer.json()["result"]["out"])
-    assert second.post_run(RUN, wait=30).status == 200
+    assert second.post_run(RUN, wait=60).status == 200
 
 
 def test_whatever_dies_is_back_within_five_seconds(start):
@@ -136,7 +136,7 @@ def test_whatever_dies_is_back_within_five_seconds(start):
         victim.kill()
         wait_until(lambda n=name, v=victim: (c := service.child(n)) and c.pid != v.pid, 5, f"{name} is back")
     wait_until(service.ready, 30, "ready again")
-    assert service.post_run(RUN, wait=30).status == 200
+    assert service.post_run(RUN, wait=60).status == 200
     for name in PROCESSES:
         assert re.search(rf"{name} ended unexpectedly", service.said), service.said
 
@@ -171,7 +171,7 @@ def test_a_bad_setting_names_itself(start, data_dir, monkeypatch):
 def test_a_deep_data_folder_still_gets_its_sockets(start, tmp_path):
     deep = tmp_path / ("a-folder-with-a-long-name-" * 5) / "data"
     service = start(deep).up()
-    assert service.post_run(RUN, wait=30).status == 200
+    assert service.post_run(RUN, wait=60).status == 200
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can tie a process to its parent")

@@ -54,7 +54,7 @@ def test_a_child_killed_mid_run_leaves_a_terminal_row(lab):
     assert run["status"] == "failed"
     assert run["error"]["fault"] == "platform"
     assert run["attempt"] == 1, "what killed one child is not fed to the next"
-    assert lab.post_run(QUICK, wait=30).status == 200, "the worker goes on with a new child"
+    assert lab.post_run(QUICK, wait=60).status == 200, "the worker goes on with a new child"
 
 
 def test_a_worker_killed_mid_run_with_nobody_left_leaves_a_terminal_row(lab):
@@ -125,7 +125,7 @@ def test_workers_find_a_redis_that_was_away_for_a_while(lab):
     time.sleep(5)
     lab.redis.start()
     wait_until(lab.ready, 30, "ready again")
-    assert lab.post_run(QUICK, wait=30).status == 200
+    assert lab.post_run(QUICK, wait=60).status == 200
 
 
 def test_a_submission_while_redis_is_away_is_refused_or_carried_out_never_lost(lab):
@@ -175,7 +175,7 @@ def test_housekeeping_never_stands_in_line_with_runs(lab):
 def test_a_canceled_run_never_comes_back(lab):
     run_id = start_slow(lab)
     assert lab.request("DELETE", f"/api/v1/runs/{run_id}").status in {200, 202, 204}
-    assert lab.post_run(QUICK, wait=30).status == 200
+    assert lab.post_run(QUICK, wait=60).status == 200
     time.sleep(3)
     assert lab.run(run_id)["status"] == "canceled"
 
