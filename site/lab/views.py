@@ -9,7 +9,6 @@ from typing import Any
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -21,7 +20,7 @@ from api.runs.representation import represent
 from lab import arrays, fork, presentation, results, snippets, submission
 from lab.forms import LabForm
 from workers import artifacts, runs
-from workers.models import Run
+from workers.models import Kind, Run
 
 WAIT_SECONDS = 10
 # A page that waits holds a web thread; the others must stay free for everybody else.
@@ -121,9 +120,9 @@ def find(run_id: str, request: HttpRequest) -> Run:
     try:
         run = runs.get(run_id)
     except Run.DoesNotExist:
-        raise Http404(_("There is no such run.")) from None
-    if not sharing.may_open(run, request.GET.get("key", "")):
-        raise Http404(_("There is no such run."))
+        raise Http404 from None
+    if run.kind != Kind.RUN or not sharing.may_open(run, request.GET.get("key", "")):
+        raise Http404
     return run
 
 

@@ -359,6 +359,12 @@ def test_an_unknown_run_is_a_friendly_404(client):
     assert b"There is no such run" in response.content
 
 
+def test_a_compilation_has_no_page(client, submit):
+    run = submit()
+    Run.objects.filter(pk=run.pk).update(kind="compile")
+    assert client.get(f"/en/lab/runs/{run.id}/").status_code == 404
+
+
 def test_an_owned_run_opens_with_its_key_only(client, submit, finish):
     run = finish(submit(owner="token:1"))
     addresses = ["", "live/", "files/out.npy", "weights.svg"]

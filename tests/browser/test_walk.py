@@ -1,0 +1,175 @@
+"""The whole way of a reader in a real browser: change a number, run it on a worker, read the answer."""
+
+import json
+import math
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import WIDTHS
+from tests.support.deployment import Lab
+
+OpenPage = Callable[..., Page]
+
+Q = [[3, 0], [0, 1], [1, 1]]
+K = [[1, 0], [0, 1], [1, 1]]
+V = [[1, 0], [0, 2], [2, 2]]
+
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+BUDGET, SCRIPT_BUDGET = 150 * 1024, 30 * 1024
+
+
+def attention() -> tuple[np.ndarray, np.ndarray]:
+    """Output [3, 2] and log-sum-exp [3] of the edited example, by plain numpy."""
+    scores = np.array(Q) @ np.array(K).T / math.sqrt(2)
+    lse = np.log(np.exp(scores).sum(1))
+    return np.exp(scores - lse[:, None]) @ np.array(V), lse
+
+
+def edit_one_number(page: Page, *, javascript: bool) -> None:
+    page.locator("#by-hand-q11").fill("3")
+    if not javascript:
+        page.get_by_role("button", name="Compute").click()
+    run = page.locator("#by-hand-run a")
+    expect(run).to_have_attribute("href", re.compile(re.escape("q=[[3,0],[0,1],[1,1]]")))
+    run.click()
+
+
+def numbers(page: Page) -> list[list[float]]:
+    """The table of the output: log-sum-exp first, then the row."""
+    rows = page.get_by_role("region", name="Output").locator("tbody tr").all()
+    return [[float(text.replace("−", "-")) for text in row.locator("td").all_inner_texts()] for row in rows]
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_a_number_changed_on_the_concept_page_is_computed_by_a_worker(
+    open_page: OpenPage, width: int, javascript: bool
+) -> None:
+    page = open_page("/en/concepts/by-hand/", width=width, javascript=javascript)
+    edit_one_number(page, javascript=javascript)
+
+    box = page.locator("#lab-q")
+    expect(box).to_be_visible()
+    assert json.loads(box.input_value()) == Q
+    assert json.loads(page.locator("#lab-k").input_value()) == K
+    page.get_by_role("button", name="Run it").click()
+
+    page.wait_for_url("**/lab/runs/*/")
+    loads: list[str] = []
+    page.on("load", lambda _: loads.append("loaded"))
+    expect(page.locator('#run[data-status="succeeded"]')).to_be_visible(timeout=60_000)
+    if javascript:
+        assert len(loads) <= 1, "the result came by a reload"  # the page itself may still be loading
+    out, lse = attention()
+    assert np.allclose(numbers(page), np.column_stack([lse, out]), atol=5.1e-5)
+    expect(page.locator(".verdict.good")).to_be_visible()
+    expect(page.get_by_text("Interpreter: not a speed")).to_be_visible()
+    assert page.locator("svg.heatmap rect").count() == 9
+    if javascript:
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+    page.get_by_role("link", name="Edit and run again").click()
+    assert json.loads(page.locator("#lab-q").input_value()) == Q
+
+
+def test_typing_updates_the_cost_and_names_what_is_wrong(open_page: OpenPage) -> None:
+    page = open_page("/en/lab/")
+    estimate = page.locator("#estimate")
+    page.locator("#lab-q").fill("1 0\n0 1\n1 1\n2 2")
+    expect(estimate).to_contain_text("4 queries, 3 keys")
+    page.locator("#lab-q").fill("1 0\n0 oops")
+    expect(estimate).to_contain_text("Line 2, column 3: “oops” is not a number.")
+    page.get_by_label("Random, from a seed").check()
+    expect(page.locator("#lab-heads")).to_be_visible()
+    expect(page.locator("#lab-q")).to_be_hidden()
+    expect(estimate).to_contain_text("4 heads, 64 queries")
+
+
+def test_a_refused_form_keeps_what_was_typed(open_page: OpenPage) -> None:
+    page = open_page("/en/lab/", javascript=False)
+    page.locator("#lab-q").fill("1 0\n0 oops")
+    page.get_by_role("button", name="Run it").click()
+    expect(page.locator("#lab-q_error")).to_contain_text("oops")
+    assert page.locator("#lab-q").input_value() == "1 0\n0 oops"
+
+
+def finished_run(lab: Lab, length: int, **attention: object) -> str:
+    """The path of a run with two heads and every kind of map."""
+    seeded = {"seed": 5, "distribution": "peaked", "shape": [1, 2, length, 16]}
+    body = {"engine": "flash", "inputs": dict.fromkeys("qkv", seeded), "attention": attention,
+            "return": ["out", "lse", "weights", "masked_scores"]}  # fmt: skip
+    run = lab.post_run(body, wait=60).json()
+    assert run["status"] == "succeeded", run
+    return f"/en/lab/runs/{run['id']}/"
+
+
+@pytest.fixture(scope="session")
+def run_path(sqlite_lab: Lab) -> str:
+    """A run whose maps had to be reduced."""
+    return finished_run(sqlite_lab, 66, is_causal=True)
+
+
+@pytest.fixture(scope="session")
+def heaviest_path(sqlite_lab: Lab) -> str:
+    """The page with the most to send: the largest map that is not reduced, every number of it different."""
+    return finished_run(sqlite_lab, 64) + "?map=masked_scores"
+
+
+@pytest.fixture(params=["/en/", "/en/concepts/by-hand/", "/en/lab/", "run_path"])
+def path(request: pytest.FixtureRequest) -> str:
+    return request.param if request.param.startswith("/") else request.getfixturevalue(request.param)
+
+
+def test_the_keyboard_reads_a_heat_map_cell_by_cell(open_page: OpenPage, run_path: str) -> None:
+    page = open_page(run_path)
+    page.locator("[data-heatmap] svg").focus()
+    readout = page.locator("[data-readout]")
+    expect(readout).to_contain_text("query 0–1, key 0–1")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    expect(readout).to_contain_text("query 2–3, key 2–3")
+
+
+def test_choosing_a_head_replaces_the_matrices_and_the_address(open_page: OpenPage, run_path: str) -> None:
+    page = open_page(run_path)
+    before = numbers(page)
+    page.get_by_role("navigation", name="Head").get_by_role("link", name="1").click()
+    expect(page).to_have_url(re.compile(r"head=1"))
+    expect(page.locator('[aria-label="Head"] [aria-current]')).to_have_text("1")
+    assert numbers(page) != before
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+def test_axe_finds_nothing(open_page: OpenPage, path: str, scheme: str, width: int) -> None:
+    page = open_page(path, scheme=scheme, width=width)
+    page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
+    found = Axe().run(page, options={"runOnly": RULES}).response["violations"]
+    assert not found, [(v["id"], v["help"], [node["html"][:200] for node in v["nodes"][:3]]) for v in found]
+
+
+@pytest.mark.parametrize(
+    "path", ["/en/", "/en/concepts/by-hand/", "/en/lab/", "heaviest_path"], indirect=True
+)
+def test_a_first_visit_stays_within_its_budget(browser: Browser, sqlite_lab: Lab, path: str) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 900})
+    page = context.new_page()
+    cdp = context.new_cdp_session(page)
+    kinds: dict[str, str] = {}
+    sizes: dict[str, float] = {}
+    cdp.on("Network.responseReceived", lambda event: kinds.update({event["requestId"]: event["type"]}))
+    cdp.on(
+        "Network.loadingFinished",
+        lambda event: sizes.update({event["requestId"]: event["encodedDataLength"]}),
+    )
+    cdp.send("Network.enable")
+    page.goto(sqlite_lab.url + path, wait_until="networkidle")
+    scripts = sum(size for request, size in sizes.items() if kinds.get(request) == "Script")
+    context.close()
+    print(f"{path}: {sum(sizes.values()) / 1024:.0f} KiB, of which script {scripts / 1024:.0f} KiB")
+    assert sum(sizes.values()) <= BUDGET, f"{sum(sizes.values()):,.0f} bytes"
+    assert scripts <= SCRIPT_BUDGET, f"{scripts:,.0f} bytes of script"
