@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,39 @@ def pytest_unconfigure() -> None:
     for cluster in POSTGRES:
         cluster.stop()
     shutil.rmtree(DATA_DIR, ignore_errors=True)
+
+
+@pytest.fixture
+def own_files(settings: Any, tmp_path: Path) -> None:
+    """Stored files go to a folder of this test."""
+    settings.STORAGES = {
+        **settings.STORAGES,
+        "default": {
+            "BACKEND": "django.core.files.storage.FileSystemStorage",
+            "OPTIONS": {"location": tmp_path},
+        },
+    }
+
+
+@pytest.fixture
+def sent(own_files: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of the runs sent to the broker, in order; nothing else of Redis is there."""
+    from workers import events, runs
+
+    ids: list[str] = []
+    monkeypatch.setattr(runs.app, "send_task", lambda _name, args, **_options: ids.append(args[0]))
+    monkeypatch.setattr(events, "announce", lambda *_: None)
+    return ids
+
+
+@pytest.fixture
+def charged(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
+    """What anonymous callers were charged: (digest of the address, seconds)."""
+    from workers import quotas
+
+    charges: list[tuple[str, float]] = []
+    monkeypatch.setattr(quotas, "charge", lambda caller, seconds: charges.append((caller, seconds)))
+    return charges
 
 
 @pytest.fixture(scope="session")

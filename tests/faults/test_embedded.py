@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -60,12 +61,11 @@ class Embedded(Client):
         """The process that supervisord runs under this name."""
         marks = {"redis": "redis-server", "web": "config.gunicorn"}
         mark = marks.get(name, f"{name}@%h")
-        found = [
-            child
-            for child in self.supervisord().children()
-            if mark in " ".join(child.cmdline()) and child.status() != psutil.STATUS_ZOMBIE
-        ]
-        return found[0] if found else None
+        for child in self.supervisord().children():
+            with suppress(psutil.Error):  # gone, or a zombie, between two looks
+                if mark in " ".join(child.cmdline()) and child.status() != psutil.STATUS_ZOMBIE:
+                    return child
+        return None
 
     def end(self) -> None:
         if self.process.poll() is None:

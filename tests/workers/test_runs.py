@@ -11,7 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from kernels.spec import parse_run
-from workers import artifacts, broker, events, health, quotas, runs
+from workers import artifacts, broker, health, quotas, runs
 from workers.models import Run, Status
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -20,33 +20,10 @@ BODY = {"engine": "eager", "inputs": {"q": [[1, 0]], "k": [[1, 0], [0, 1]], "v":
 
 
 @pytest.fixture(autouse=True)
-def _files(settings, tmp_path):
-    settings.STORAGES = {
-        **settings.STORAGES,
-        "default": {
-            "BACKEND": "django.core.files.storage.FileSystemStorage",
-            "OPTIONS": {"location": tmp_path},
-        },
-    }
-
-
-@pytest.fixture(autouse=True)
-def sent(monkeypatch):
-    """The ids sent to the broker, in order; nothing else of Redis is there."""
-    ids = []
-    monkeypatch.setattr(runs.app, "send_task", lambda _name, args, **_options: ids.append(args[0]))
-    monkeypatch.setattr(events, "announce", lambda *_: None)
+def _alone(sent, charged, monkeypatch):
+    """No Redis; the broker holds nothing, and a worker is there."""
     monkeypatch.setattr(broker, "waiting", lambda _queue: 0)
     monkeypatch.setattr(health, "has_worker", lambda _queue: True)
-    return ids
-
-
-@pytest.fixture(autouse=True)
-def charged(monkeypatch):
-    """The callers charged, in order."""
-    callers = []
-    monkeypatch.setattr(quotas, "charge", lambda caller, _seconds: callers.append(caller))
-    return callers
 
 
 def submit(**changes):
