@@ -8,7 +8,7 @@ import os
 
 from celery import Celery
 from django.conf import settings
-from kombu import Queue
+from kombu import Exchange, Queue
 
 from workers.broker import PREFIX, celery_url
 
@@ -35,9 +35,12 @@ app.conf.update(
     task_ignore_result=True,
     task_serializer="json",
     accept_content=["json"],
-    task_default_queue="cpu",
+    # Without an exchange and a key of its own, each queue would get what is meant for the default one.
+    task_queues=[
+        Queue(name, Exchange(name), routing_key=name) for name in ("cpu", "gpu", "compile", "maintenance")
+    ],
+    task_default_queue="maintenance",  # beat's tasks; runs name their queue
     task_create_missing_queues=False,
-    task_queues=[Queue(name) for name in ("cpu", "gpu", "compile", "maintenance")],
     # Acknowledge after the work, take one at a time: a killed worker's run is delivered again.
     task_acks_late=True,
     worker_prefetch_multiplier=1,

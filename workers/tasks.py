@@ -1,9 +1,11 @@
 """What the Celery processes do: carry out a run, and keep the table clean."""
 
+import ctypes
 import logging
 import os
 import secrets
 import signal
+import sys
 import threading
 import time
 from types import FrameType, TracebackType
@@ -20,6 +22,8 @@ from workers.celery import RUN_TASK
 from workers.models import Kind, Run, Status
 
 log = logging.getLogger(__name__)
+
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 class Abandoned(BaseException):
@@ -166,6 +170,13 @@ def settle_lost_run(
         runs.too_long(run)
     elif isinstance(exception, WorkerLostError):
         runs.worker_lost(run, retry=False)
+
+
+@worker_process_init.connect
+def die_with_worker(**kwargs: object) -> None:
+    """A child whose worker was killed would run on with nobody to enforce its limits (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @worker_process_init.connect
