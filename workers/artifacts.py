@@ -1,25 +1,25 @@
 """The arrays of a run, as files in Django's default storage.
 
-    runs/<id>/submitted.npz     what the caller sent (absent when everything is seeded)
-    runs/<id>/inputs-<n>.npz    what the engine saw on attempt n, after rounding
-    runs/<id>/result-<n>.npz    what it returned on attempt n
-    runs/<id>/texts-<n>.zip     the stages of a compilation, on attempt n
+    runs/<id>/submitted.safetensors     what the caller sent (absent when everything is seeded)
+    runs/<id>/inputs-<n>.safetensors    what the engine saw on attempt n, after rounding
+    runs/<id>/result-<n>.safetensors    what it returned on attempt n
+    runs/<id>/texts-<n>.zip             the stages of a compilation, on attempt n
 
 One file per kind and attempt: a worker that was given up for dead cannot touch what its successor
-wrote, and the row's `attempt` says which file counts. `.npy` and `.safetensors` are made from them
-when asked for.
+wrote, and the row's `attempt` says which file counts. `.npy` and `.npz` are made when asked for:
+writing a zip took longer than computing a small run.
 """
 
 import io
 import logging
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 
 import numpy as np
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
-from safetensors.numpy import save as save_safetensors
+from safetensors import numpy as safetensors
 
 from workers.models import Kind, Run
 
@@ -37,14 +37,12 @@ def _folder(run_id: str) -> str:
 
 def _path(run: Run, kind: str) -> str:
     suffix = "" if kind == "submitted" else f"-{run.attempt}"
-    extension = "zip" if kind == "texts" else "npz"
+    extension = "zip" if kind == "texts" else "safetensors"
     return f"{_folder(run.id)}/{kind}{suffix}.{extension}"
 
 
 def _save_arrays(path: str, arrays: Mapping[str, np.ndarray]) -> None:
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]
-    _save(path, buffer.getvalue())
+    _save(path, safetensors.save({name: np.asarray(array, order="C") for name, array in arrays.items()}))
 
 
 def _save(path: str, content: bytes) -> None:
@@ -55,10 +53,15 @@ def _save(path: str, content: bytes) -> None:
 
 
 def _load(path: str) -> Arrays:
-    if not default_storage.exists(path):
+    try:
+        return safetensors.load(_read(path))
+    except FileNotFoundError:
         return {}
-    with default_storage.open(path) as file, np.load(file, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+
+
+def _read(path: str) -> bytes:
+    with default_storage.open(path) as file:
+        return bytes(file.read())
 
 
 def save_submitted(run: Run, arrays: Mapping[str, np.ndarray]) -> None:
@@ -104,34 +107,27 @@ def open_artifact(run: Run, name: str) -> tuple[bytes, str]:
     """The content and media type of one artifact; KeyError(name) when the run has no such file."""
     if name not in names(run):
         raise KeyError(name)
-    if run.kind == Kind.COMPILE:
-        return _member(run, "texts", name), TEXT
-    stem, _dot, extension = name.rpartition(".")
-    read: dict[str, Callable[[Run, str], bytes]] = {"npy": _npy, "npz": _npz, "safetensors": _safetensors}
     try:
-        return read[extension](run, stem), BINARY
+        return _content(run, name), TEXT if run.kind == Kind.COMPILE else BINARY
     except FileNotFoundError:
         log.exception("run %s: the file behind %s is gone", run.id, name)
         raise KeyError(name) from None
 
 
-def _npy(run: Run, stem: str) -> bytes:
-    return _member(run, "result" if stem in run.array_info else "inputs", f"{stem}.npy")
-
-
-def _member(run: Run, kind: str, name: str) -> bytes:
-    with default_storage.open(_path(run, kind)) as file, zipfile.ZipFile(file) as archive:
-        return archive.read(name)
-
-
-def _npz(run: Run, stem: str) -> bytes:
-    with default_storage.open(_path(run, stem)) as file:
-        return bytes(file.read())
-
-
-def _safetensors(run: Run, stem: str) -> bytes:
-    arrays = {name: np.ascontiguousarray(array) for name, array in _load(_path(run, stem)).items()}
-    return bytes(save_safetensors(arrays))
+def _content(run: Run, name: str) -> bytes:
+    stem, _dot, extension = name.rpartition(".")
+    if run.kind == Kind.COMPILE:
+        with zipfile.ZipFile(io.BytesIO(_read(_path(run, "texts")))) as archive:
+            return archive.read(name)
+    if extension == "safetensors":
+        return _read(_path(run, stem))
+    buffer = io.BytesIO()
+    if extension == "npz":
+        np.savez(buffer, **safetensors.load(_read(_path(run, stem))))  # type: ignore[arg-type]
+    else:
+        kind = "result" if stem in run.array_info else "inputs"
+        np.save(buffer, safetensors.load(_read(_path(run, kind)))[stem], allow_pickle=False)
+    return buffer.getvalue()
 
 
 def delete(run_id: str) -> None:

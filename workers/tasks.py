@@ -64,10 +64,11 @@ class Heart:
             except Exception:
                 log.exception("run %s: a heartbeat could not be written", self.run.id)
                 continue
+            finally:
+                connection.close()  # this thread's own
             if not wanted:
                 os.kill(os.getpid(), signal.SIGUSR2)
-                break
-        connection.close()  # this thread's own
+                return
 
     def _interrupt(self, signum: int, frame: FrameType | None) -> None:
         if not self.stopped.is_set():

@@ -1,5 +1,6 @@
 """The life of a run, verb by verb, without a broker: what is sent to it is recorded."""
 
+import io
 import os
 import time
 from datetime import timedelta
@@ -9,6 +10,7 @@ import pytest
 from django.core.files.storage import default_storage
 from django.db import transaction
 from django.utils import timezone
+from safetensors import numpy as safetensors
 
 from kernels.spec import parse_run
 from workers import artifacts, broker, health, quotas, runs
@@ -100,7 +102,14 @@ def test_every_artifact_named_can_be_read(name):
     run = runs.get(run.id)
     assert name in artifacts.names(run)
     content, _media_type = artifacts.open_artifact(run, name)
-    assert len(content) > 0
+    read = {
+        "npy": lambda: np.load(io.BytesIO(content)),
+        "npz": lambda: dict(np.load(io.BytesIO(content))),
+        "safetensors": lambda: safetensors.load(content),
+    }[name.rpartition(".")[2]]()
+    expected = {"out": np.full((1, 2), 7, np.float32), "q": np.ones((1, 2), np.float32)}
+    for member, array in (read if isinstance(read, dict) else {name.removesuffix(".npy"): read}).items():
+        np.testing.assert_array_equal(array, expected[member])
 
 
 @pytest.mark.parametrize("name", ["../secret-key", "submitted.npz", "out", "out.npz", "nothing.npy", ""])
@@ -233,7 +242,7 @@ def test_expired_runs_and_stray_files_are_deleted_and_others_kept():
     fresh = Run(id="fresh", attempt=0)
     artifacts.save_submitted(fresh, {"q": np.ones(1)})
     two_hours_ago = time.time() - 7200
-    os.utime(default_storage.path("runs/stray/submitted.npz"), (two_hours_ago, two_hours_ago))
+    os.utime(default_storage.path("runs/stray/submitted.safetensors"), (two_hours_ago, two_hours_ago))
     assert runs.expire() == 2
     assert list(Run.objects.values_list("pk", flat=True)) == [kept.id]
     assert set(default_storage.listdir("runs")[0]) == {kept.id, "fresh"}
