@@ -32,6 +32,9 @@ from kernels.spec.values import ROUNDED
 __all__ = ["CannotRunError", "DeadlineExceeded", "Outcome", "execute", "materialise", "warm"]
 
 
+TRITON_VERSION = importlib.metadata.version("triton")  # reads a file: once is enough
+
+
 class DeadlineExceeded(Exception):
     """The deadline passed before the run was done."""
 
@@ -136,7 +139,7 @@ def environment(spec: RunSpec, device: str) -> dict[str, Any]:
         "device": device,
         "gpu_name": torch.cuda.get_device_name() if device == "cuda" else None,
         "torch": torch.__version__,
-        "triton": importlib.metadata.version("triton"),
+        "triton": TRITON_VERSION,
         "kernel_version": None,
         "interpreter": engine.is_triton and device == "cpu",
         "numpy": np.__version__,

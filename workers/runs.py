@@ -142,8 +142,13 @@ def claim(run_id: str) -> Run | None:
     )
     if not taken:
         return None
-    events.announce(run_id, Status.RUNNING)
     return get(run_id)
+
+
+def announce_running(run: Run) -> None:
+    """Tell who watches that the run is being computed. Not part of `claim`: most runs have ended before
+    anybody could see it, and waking the watchers twice would cost more than they do."""
+    events.announce(run.id, Status.RUNNING)
 
 
 def beat(run: Run) -> bool:

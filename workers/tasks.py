@@ -23,6 +23,7 @@ from workers.models import Kind, Run, Status
 
 log = logging.getLogger(__name__)
 
+VISIBLE_SECONDS = 0.1  # a run that ends sooner is never seen running
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
@@ -58,6 +59,8 @@ class Heart:
         signal.signal(signal.SIGUSR2, self.previous)
 
     def _beat(self) -> None:
+        if not self.stopped.wait(VISIBLE_SECONDS):
+            runs.announce_running(self.run)
         while not self.stopped.wait(settings.HEARTBEAT_SECONDS):
             try:
                 wanted = runs.beat(self.run)
