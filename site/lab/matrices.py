@@ -27,22 +27,26 @@ PREFIX = re.compile(
     r"(?:Parameter\s+containing:\s*)?"
     r"(?P<call>(?:(?:np|numpy|torch|jnp|jax\.numpy|mx|tf)\.)?(?:array|asarray|tensor|Tensor|Array|constant)\s*\()?"
 )
+# `, dtype=float32)` and the like. One way only to read each space: text is sent by anybody, and a pattern
+# that can share a run of spaces between two parts takes the square of its length to fail.
 SUFFIX = re.compile(
-    r"(?:\s*,\s*\w+\s*=\s*(?:<[^<>]*>|\([^()]*\)|'[^']*'|\"[^\"]*\"|[\w.:]+))*\s*,?\s*\)\s*;?\s*\Z"
+    r"(?:\s*,\s*\w+\s*=\s*(?:<[^<>]*>|\([^()]*\)|'[^']*'|\"[^\"]*\"|[\w.:]+))*(?:\s*,)?\s*\)(?:\s*;)?"
 )
+MAX_SUFFIX = 1_000  # characters; what numpy and torch print after the last bracket is shorter
+# What a word is comes after it was cut out: a pattern with a look-ahead would read long digits again and again.
 TOKEN = re.compile(
-    rf"""(?P<newline>\n)
+    r"""(?P<newline>\n)
     |(?P<space>[^\S\n]+)
-    |(?P<number>[+\-{MINUS}]?(?:\d+\.?\d*|\.\d+)(?:[eE][+\-{MINUS}]?\d+)?(?=[\s,;\[\]()]|\Z))
-    |(?P<special>["']?[+\-{MINUS}]?(?:inf(?:inity)?|nan)["']?(?=[\s,;\[\]()]|\Z))
     |(?P<open>[\[(])
     |(?P<close>[\])])
     |(?P<separator>[,;])
     |(?P<ellipsis>\.\.\.|…)
     |(?P<comment>\#[^\n]*)
     |(?P<word>[^\s,;\[\]()]+)""",
-    re.VERBOSE | re.IGNORECASE,
+    re.VERBOSE,
 )
+NUMBER = re.compile(rf"[+\-{MINUS}]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+\-{MINUS}]?\d+)?")
+SPECIAL = re.compile(rf"""["']?[+\-{MINUS}]?(?:inf(?:inity)?|nan)["']?""", re.IGNORECASE)
 
 
 class MatrixError(ValueError):
@@ -97,8 +101,17 @@ def tokens(text: str, start: int, end: int) -> Iterator[tuple[str, str, int]]:
         if kind == "ellipsis":
             raise MatrixError(shortened(), text, match.start())
         if kind == "word":
-            raise MatrixError(not_a_number(match.group()), text, match.start())
+            kind = kind_of(match.group())
+            if kind == "word":
+                raise MatrixError(not_a_number(match.group()), text, match.start())
         yield kind, match.group(), match.start()
+
+
+def kind_of(word: str) -> str:
+    """What a word is: "number", "special" (inf and nan), or neither and still "word"."""
+    if NUMBER.fullmatch(word):
+        return "number"
+    return "special" if SPECIAL.fullmatch(word) else "word"
 
 
 def shortened() -> str:
@@ -112,12 +125,17 @@ def shortened() -> str:
 def not_a_number(word: str) -> str:
     if "..." in word or "…" in word:
         return shortened()
-    shown = word if len(word) <= 24 else word[:23] + "…"
+    shown = brief(word)
     if word.strip("\"'").lower() in {"true", "false", "none", "null"}:
         return _("“{word}” is not a number: write 1 or 0.").format(word=shown)
     if word.lower().endswith("j"):
         return _("“{word}” is complex; attention takes real numbers.").format(word=shown)
     return _("“{word}” is not a number.").format(word=shown)
+
+
+def brief(word: str) -> str:
+    """A word as it can be quoted in a sentence."""
+    return word if len(word) <= 24 else word[:23] + "…"
 
 
 def number(kind: str, word: str, text: str, offset: int) -> Number:
@@ -131,7 +149,7 @@ def number(kind: str, word: str, text: str, offset: int) -> Number:
     value = float(plain)
     if math.isinf(value):
         detail = _("{word} is larger than the largest float64, about 1.8e308.")
-        raise MatrixError(detail.format(word=word), text, offset)
+        raise MatrixError(detail.format(word=brief(word)), text, offset)
     return value
 
 
@@ -163,7 +181,8 @@ def parse_brackets(text: str, start: int, *, in_call: bool) -> Nested:
 def end_of_brackets(text: str, in_call: bool) -> int:
     """Where the brackets of a printout end and `, dtype=float32)` begins."""
     end = text.rfind("]") + 1
-    return end if in_call and SUFFIX.match(text, end) else len(text)
+    suffix = text[end:].strip()
+    return end if in_call and len(suffix) <= MAX_SUFFIX and SUFFIX.fullmatch(suffix) else len(text)
 
 
 def open_level(levels: list[Level], bracket: str, text: str, offset: int) -> None:

@@ -131,6 +131,35 @@ def test_shortened_printouts_are_refused_with_the_remedy(printed):
         parse(printed)
 
 
+LONG = 900_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1" * LONG + "x",
+        "1" * LONG,
+        "[[" + "1" * LONG + "x]]",
+        "[[1." + "1" * LONG + "x]]",
+        "[[1e" + "1" * LONG + "x]]",
+        "array([[1]]" + " " * LONG + "x",
+        "array([[1]])" + " " * LONG + "x",
+        "array([[1]]" + ", a=1" * (LONG // 5) + "x",
+        "array([[1]], a=" + "b" * LONG + "!",
+    ],
+    ids=lambda text: f"{text[:18]}…{text[-2:]}",
+)
+def test_reading_a_long_text_takes_time_in_proportion_to_it(text):
+    """A pattern that goes back and forth would need hours for these: the test would not come back."""
+    with pytest.raises(MatrixError) as error:
+        parse(text)
+    assert len(str(error.value)) < 200
+
+
+def test_spaces_around_the_end_of_a_printout_do_not_count():
+    assert parse("array([[1]]" + " " * 5_000 + ", dtype=int8 , ) ; " + "\n" * 5_000) == [[1]]
+
+
 def test_a_text_too_long_for_a_text_box_is_sent_to_the_upload():
     with pytest.raises(MatrixError, match="upload a file"):
         parse("1 " * 600_000)
