@@ -38,7 +38,10 @@ class BoundedStream:
         if self._declared is not None and self._declared > self._limit:
             self._refuse()
         allowed = self._limit - self._seen + 1
-        data = take(allowed if size < 0 else min(size, allowed))
+        try:
+            data = take(allowed if size < 0 else min(size, allowed))
+        except Exception as error:  # whatever the server raises for a broken chunk or a lost client
+            raise Problem(400, "The body broke off or its chunks are malformed; send it again.") from error
         self._seen += len(data)
         if self._seen > self._limit:
             self._refuse()

@@ -29,7 +29,9 @@ from kernels.registry import ENGINES
 from kernels.spec.model import InputSpec, RunSpec, Timing
 from kernels.spec.values import ROUNDED
 
-__all__ = ["CannotRunError", "DeadlineExceeded", "Outcome", "execute", "materialise", "warm"]
+OutOfMemoryError = torch.OutOfMemoryError  # of a GPU; on the CPU it is Python's MemoryError
+
+__all__ = ["CannotRunError", "DeadlineExceeded", "OutOfMemoryError", "Outcome", "execute", "materialise", "warm"]
 
 
 TRITON_VERSION = importlib.metadata.version("triton")  # reads a file: once is enough

@@ -89,6 +89,7 @@ def charged(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
 
     charges: list[tuple[str, float]] = []
     monkeypatch.setattr(quotas, "charge", lambda caller, seconds: charges.append((caller, seconds)))
+    monkeypatch.setattr(quotas, "refund", lambda caller, seconds: charges.remove((caller, seconds)))
     return charges
 
 

@@ -11,10 +11,13 @@ writing a zip took longer than computing a small run.
 """
 
 import io
+import json
 import logging
+import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import IO, Any
 
 import numpy as np
 from django.core.files.base import ContentFile
@@ -29,6 +32,17 @@ Arrays = dict[str, np.ndarray]
 
 BINARY = "application/octet-stream"
 TEXT = "text/plain; charset=utf-8"
+# safetensors' names for the dtypes that are ever stored
+DTYPES = {
+    "BOOL": np.dtype(bool),
+    "U8": np.dtype("u1"),
+    "U16": np.dtype("<u2"),
+    "I32": np.dtype("<i4"),
+    "I64": np.dtype("<i8"),
+    "F16": np.dtype("<f2"),
+    "F32": np.dtype("<f4"),
+    "F64": np.dtype("<f8"),
+}
 
 
 def _folder(run_id: str) -> str:
@@ -52,11 +66,33 @@ def _save(path: str, content: bytes) -> None:
         raise FileExistsError(path)
 
 
-def _load(path: str) -> Arrays:
+def _load(path: str, names: Iterable[str] | None = None) -> Arrays:
+    """The arrays of a file, or `names` alone; none when there is no such file."""
     try:
-        return safetensors.load(_read(path))
+        file = default_storage.open(path)
     except FileNotFoundError:
         return {}
+    with file:
+        if names is None:
+            return safetensors.load(bytes(file.read()))
+        header = _header(file)
+        return {name: _one(file, header[name]) for name in names if name in header}
+
+
+def _header(file: IO[bytes]) -> dict[str, dict[str, Any]]:
+    """{name: {dtype, shape, begin, end}} of a safetensors file: 8 bytes of length, then JSON."""
+    (length,) = struct.unpack("<Q", file.read(8))
+    described = json.loads(file.read(length))
+    described.pop("__metadata__", None)
+    for entry in described.values():
+        entry["begin"], entry["end"] = (8 + length + offset for offset in entry["data_offsets"])
+    return dict(described)
+
+
+def _one(file: IO[bytes], entry: Mapping[str, Any]) -> np.ndarray:
+    file.seek(entry["begin"])
+    data = bytearray(file.read(entry["end"] - entry["begin"]))
+    return np.frombuffer(data, DTYPES[entry["dtype"]]).reshape(entry["shape"])
 
 
 def _read(path: str) -> bytes:
@@ -86,12 +122,14 @@ def load_submitted(run: Run) -> Arrays:
     return _load(_path(run, "submitted"))
 
 
-def load_inputs(run: Run) -> Arrays:
-    return _load(_path(run, "inputs"))
+def load_results(run: Run, names: Iterable[str] | None = None) -> Arrays:
+    """The results of a run, or those `names` alone: the others are not read from the file."""
+    return _load(_path(run, "result"), names)
 
 
-def load_results(run: Run) -> Arrays:
-    return _load(_path(run, "result"))
+def load_result(run: Run, name: str) -> np.ndarray | None:
+    """One result; None when the run has no such array or its file is gone."""
+    return load_results(run, [name]).get(name)
 
 
 def names(run: Run) -> list[str]:
@@ -126,7 +164,10 @@ def _content(run: Run, name: str) -> bytes:
         np.savez(buffer, **safetensors.load(_read(_path(run, stem))))  # type: ignore[arg-type]
     else:
         kind = "result" if stem in run.array_info else "inputs"
-        np.save(buffer, safetensors.load(_read(_path(run, kind)))[stem], allow_pickle=False)
+        found = _load(_path(run, kind), [stem])
+        if stem not in found:
+            raise FileNotFoundError(name)
+        np.save(buffer, found[stem], allow_pickle=False)
     return buffer.getvalue()
 
 

@@ -104,13 +104,15 @@ def _largest_length(spec: RunSpec, limit: Limit) -> int:
 
 
 def _scaled(spec: RunSpec, factor: float) -> RunSpec:
-    """`spec` with the lengths of q, k and v multiplied by `factor` (at least 1)."""
+    """`spec` with the lengths of q, k and v multiplied by `factor` (at least 1), at the default positions:
+    a list of positions fits one length only, and costs the same whatever it says."""
     inputs = dict(spec.inputs)
     for name in ("q", "k", "v"):
         shape = inputs[name].shape
         length = max(1, int(shape[-2] * factor))
         inputs[name] = dataclasses.replace(inputs[name], shape=(*shape[:-2], length, shape[-1]))
-    return dataclasses.replace(spec, inputs=inputs)
+    attention = dataclasses.replace(spec.attention, q_positions=None, kv_positions=None)
+    return dataclasses.replace(spec, inputs=inputs, attention=attention)
 
 
 def _seconds(value: float) -> str:

@@ -47,7 +47,9 @@ class Run(models.Model):
     queue = models.CharField(max_length=32)
     status = models.CharField(max_length=16, choices=Status, default=Status.QUEUED)
     attempt = models.PositiveSmallIntegerField(default=0)
+    task_id = models.CharField(max_length=64, blank=True)  # Celery's name of the delivery that was claimed
     budget_seconds = models.PositiveIntegerField()
+    predicted_seconds = models.FloatField(default=0)  # what admission expected, and a quota was charged
 
     created_at = models.DateTimeField()
     queued_at = models.DateTimeField()  # last time its id was sent to the broker

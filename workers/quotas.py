@@ -64,8 +64,7 @@ def charge(caller: str, seconds: float) -> None:
     with it, and what is submitted meanwhile is bounded by the queue's own limit.
     """
     limits = quotas()
-    keys = [f"{PREFIX}quota:{quota.name}:{caller}" for quota in limits]
-    amounts = {"runs": 1.0, "seconds": round(seconds, 3)}
+    keys, amounts = _keys(caller), _amounts(seconds)
     arguments = [x for q in limits for x in (amounts[q.name], q.limit, q.window_seconds)]
     try:
         refused, milliseconds = connection().eval(CHARGE, len(keys), *keys, *arguments)
@@ -75,3 +74,24 @@ def charge(caller: str, seconds: float) -> None:
     if refused:
         retry_after = max(1, math.ceil(milliseconds / 1000))
         raise QuotaExceeded(limits[refused - 1], retry_after)
+
+
+def refund(caller: str, seconds: float) -> None:
+    """Take back a charge whose run was not recorded after all."""
+    try:
+        with connection().pipeline() as pipe:
+            for key, amount in zip(_keys(caller), _amounts(seconds).values(), strict=True):
+                pipe.incrbyfloat(key, -amount)
+                pipe.expire(key, 60, nx=True)  # a window that ended meanwhile must not stay for good
+            pipe.execute()
+    except redis.RedisError as error:
+        log.warning("quota of %s not refunded: %s", caller, error)
+
+
+def _keys(caller: str) -> list[str]:
+    return [f"{PREFIX}quota:{quota.name}:{caller}" for quota in quotas()]
+
+
+def _amounts(seconds: float) -> dict[str, float]:
+    """What one run uses of each quota, in their order."""
+    return {"runs": 1.0, "seconds": round(seconds, 3)}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Max
 from django.utils import timezone
 
 from kernels.spec import ParsedRun, RunSpec
@@ -44,59 +44,59 @@ class AlreadyFinished(Exception):
 
 
 def submit(parsed: ParsedRun, *, owner: str, caller: str, budget_seconds: int) -> Run:
-    """Record a run and queue it when the surrounding transaction commits.
+    """`prepare` and `record` in one."""
+    run = prepare(parsed, owner=owner, caller=caller, budget_seconds=budget_seconds)
+    record(run)
+    return run
 
-    `owner` is opaque ("" for anonymous), `caller` a digest of the address, which is charged when
-    there is no owner. Raises limits.Refused, QueueFull or quotas.QuotaExceeded, having written and
-    charged nothing.
+
+def prepare(parsed: ParsedRun, *, owner: str, caller: str, budget_seconds: int) -> Run:
+    """Admit and charge a run and store what was sent with it; the row is still to be recorded.
+
+    Whatever waits for something else than the database happens here, so that `record` holds its
+    write lock for an insert and no longer. `owner` is opaque ("" for anonymous), `caller` a digest
+    of the address, which is charged when there is no owner. Raises limits.Refused, QueueFull or
+    quotas.QuotaExceeded, having written and charged nothing.
     """
     cost = limits.admit(parsed.spec, budget_seconds)
     run = _new(parsed.spec, limits.queue_for(parsed.spec), owner, caller, budget_seconds)
-    return _submit(run, parsed.arrays, cost.predicted_seconds)
+    run.predicted_seconds = cost.predicted_seconds
+    _enter(run)
+    artifacts.save_submitted(run, parsed.arrays)
+    return run
 
 
-def submit_compile(
+def prepare_compile(
     spec: RunSpec, targets: Sequence[str], *, owner: str, caller: str, budget_seconds: int
 ) -> Run:
-    """Like `submit`, but the kernel of `spec` is compiled for each of `targets` instead of being run.
+    """Like `prepare`, but the kernel of `spec` is compiled for each of `targets` instead of being run.
 
-    Only the shapes of the inputs matter, so none are kept. Raises as `submit` does.
+    Only the shapes of the inputs matter, so none are kept.
     """
     limits.admit_compile(spec)
     run = _new(spec, "compile", owner, caller, budget_seconds)
     run.kind, run.targets = Kind.COMPILE, list(targets)
-    return _submit(run, {}, limits.COMPILE_SECONDS * len(targets))
+    run.predicted_seconds = limits.COMPILE_SECONDS * len(targets)
+    _enter(run)
+    return run
 
 
-def _new(spec: RunSpec, queue: str, owner: str, caller: str, budget_seconds: int) -> Run:
-    now = timezone.now()
-    days = settings.RETENTION_DAYS_TOKEN if owner else settings.RETENTION_DAYS_ANONYMOUS
-    return Run(
-        owner=owner,
-        caller=caller,
-        engine=spec.engine,
-        queue=queue,
-        budget_seconds=budget_seconds,
-        created_at=now,
-        queued_at=now,
-        expires_at=now + timedelta(days=days),
-        spec=spec.to_dict(),
-    )
-
-
-def _submit(run: Run, arrays: Mapping[str, np.ndarray], predicted_seconds: float) -> Run:
-    _refuse_when_full(run.queue)
-    if not run.owner:
-        quotas.charge(run.caller, predicted_seconds)
-    artifacts.save_submitted(run, arrays)
+def record(run: Run) -> None:
+    """Write the row, and queue the run when the surrounding transaction commits."""
     try:
         with transaction.atomic():
             run.save(force_insert=True)
             transaction.on_commit(lambda: _enqueue(run), robust=True)
     except BaseException:
-        artifacts.delete(run.id)
+        discard(run)
         raise
-    return run
+
+
+def discard(run: Run) -> None:
+    """Forget a prepared run that was not recorded, and give back what it was charged."""
+    artifacts.delete(run.id)
+    if not run.owner:
+        quotas.refund(run.caller, run.predicted_seconds)
 
 
 def get(run_id: str) -> Run:
@@ -134,11 +134,11 @@ def cancel(run_id: str) -> Run:
 # --- For workers -----------------------------------------------------------------------------
 
 
-def claim(run_id: str) -> Run | None:
-    """Take a queued run; None when somebody else has it, or nobody wants it any more."""
+def claim(run_id: str, task_id: str = "") -> Run | None:
+    """Take a queued run for the delivery `task_id`; None when somebody else has it, or nobody wants it."""
     now = timezone.now()
     taken = Run.objects.filter(pk=run_id, status=Status.QUEUED).update(
-        status=Status.RUNNING, attempt=F("attempt") + 1, started_at=now, heartbeat_at=now
+        status=Status.RUNNING, attempt=F("attempt") + 1, task_id=task_id, started_at=now, heartbeat_at=now
     )
     if not taken:
         return None
@@ -200,8 +200,9 @@ def fail(run: Run, status: Status, error: dict[str, Any]) -> bool:
 
 
 def problem(title: str, detail: str, *, fault: str) -> dict[str, Any]:
-    """The `error` of a run: an RFC 9457 problem that also says whose fault it was."""
-    return {"type": "about:blank", "title": title, "detail": detail, "fault": fault}
+    """The `error` of a run: an RFC 9457 problem that also says whose fault it was, "user" or "platform"."""
+    status = 422 if fault == "user" else 500
+    return {"type": "about:blank", "title": title, "status": status, "detail": detail, "fault": fault}
 
 
 # --- For the maintenance worker --------------------------------------------------------------
@@ -303,6 +304,29 @@ def _enqueue(run: Run) -> None:
     app.send_task(RUN_TASK, (run.id,), queue=run.queue, soft_time_limit=soft, time_limit=hard)
 
 
+def _new(spec: RunSpec, queue: str, owner: str, caller: str, budget_seconds: int) -> Run:
+    now = timezone.now()
+    days = settings.RETENTION_DAYS_TOKEN if owner else settings.RETENTION_DAYS_ANONYMOUS
+    return Run(
+        owner=owner,
+        caller=caller,
+        engine=spec.engine,
+        queue=queue,
+        budget_seconds=budget_seconds,
+        created_at=now,
+        queued_at=now,
+        expires_at=now + timedelta(days=days),
+        spec=spec.to_dict(),
+    )
+
+
+def _enter(run: Run) -> None:
+    """A place in the queue, paid for."""
+    _refuse_when_full(run.queue)
+    if not run.owner:
+        quotas.charge(run.caller, run.predicted_seconds)
+
+
 def _refuse_when_full(queue: str) -> None:
     waiting = Run.objects.filter(queue=queue, status=Status.QUEUED).count()
     if waiting >= settings.MAX_QUEUED:
@@ -319,15 +343,22 @@ def _never_taken(run: Run) -> bool:
 
 
 def _requeue_lost(queue: str) -> int:
-    """Send again the queued runs whose message is gone: rows wait although the broker's queue is empty."""
-    if broker.waiting(queue):
-        return 0
+    """Send again the queued runs whose message is gone.
+
+    A message is taken for lost when its row still waits although the broker's queue is empty, or
+    although a run that was sent later is being computed. If it was not lost after all, the second
+    delivery finds nothing to claim.
+    """
     now = timezone.now()
-    lost = Run.objects.filter(
-        queue=queue, status=Status.QUEUED, queued_at__lt=now - timedelta(seconds=settings.HEARTBEAT_TIMEOUT)
-    ).order_by("created_at")
-    again = list(lost[:1000])
-    Run.objects.filter(pk__in=[run.pk for run in again]).update(queued_at=now)
+    settled = now - timedelta(seconds=settings.HEARTBEAT_TIMEOUT)
+    lost = Run.objects.filter(queue=queue, status=Status.QUEUED, queued_at__lt=settled)
+    if broker.waiting(queue):
+        running = Run.objects.filter(queue=queue, status=Status.RUNNING)
+        newest = running.aggregate(newest=Max("queued_at"))["newest"]
+        lost = lost.filter(queued_at__lt=newest) if newest else lost.none()
+    again = list(lost.order_by("created_at")[:1000])
+    for ids in batched([run.pk for run in again], 500):
+        Run.objects.filter(pk__in=ids).update(queued_at=now)
     for run in again:
         _enqueue(run)
     return len(again)

@@ -5,6 +5,7 @@ import logging
 import os
 import secrets
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -12,7 +13,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from billiard.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
-from celery import shared_task
+from celery import Task, shared_task
 from celery.signals import task_failure, worker_process_init
 from django.conf import settings
 from django.db import connection
@@ -20,10 +21,12 @@ from django.db import connection
 from workers import health, runs
 from workers.celery import RUN_TASK
 from workers.models import Kind, Run, Status
+from workers.signals import housekeeping
 
 log = logging.getLogger(__name__)
 
 VISIBLE_SECONDS = 0.1  # a run that ends sooner is never seen running
+DEAF_SECONDS = 5.0  # how long a computation may take to hear that nobody wants it
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
@@ -44,6 +47,7 @@ class Heart:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.stopped = threading.Event()
+        self.interruptible = True
         self.thread = threading.Thread(target=self._beat, name=f"heart-{run.id}", daemon=True)
 
     def __enter__(self) -> Self:
@@ -54,9 +58,14 @@ class Heart:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.interruptible = False
         self.stopped.set()
         self.thread.join()
         signal.signal(signal.SIGUSR2, self.previous)
+
+    def no_more_interruptions(self) -> None:
+        """Beat on, but let what comes now (storing the result) end in peace."""
+        self.interruptible = False
 
     def _beat(self) -> None:
         if not self.stopped.wait(VISIBLE_SECONDS):
@@ -70,18 +79,27 @@ class Heart:
             finally:
                 connection.close()  # this thread's own
             if not wanted:
-                os.kill(os.getpid(), signal.SIGUSR2)
+                self._stop_process()
                 return
 
+    def _stop_process(self) -> None:
+        """Interrupt the computation; one that hears no signal (a compiler, a long product) takes its
+        process with it, which the worker replaces."""
+        if self.interruptible:
+            os.kill(os.getpid(), signal.SIGUSR2)
+            if not self.stopped.wait(DEAF_SECONDS):
+                log.warning("run %s: did not stop when told to; ending its process", self.run.id)
+                os.kill(os.getpid(), signal.SIGKILL)
+
     def _interrupt(self, signum: int, frame: FrameType | None) -> None:
-        if not self.stopped.is_set():
+        if self.interruptible:
             raise Abandoned
 
 
-@shared_task(name=RUN_TASK)
-def carry_out(run_id: str) -> None:
+@shared_task(name=RUN_TASK, bind=True)
+def carry_out(self: Task[..., None], run_id: str) -> None:
     """Claim a run, compute it, and write down how it ended."""
-    run = runs.claim(run_id)
+    run = runs.claim(run_id, self.request.id or "")
     if run is None:
         log.info("run %s: not claimed (taken, canceled or gone)", run_id)
         return
@@ -109,34 +127,36 @@ def _compute(run: Run) -> None:
 
 def _execute(run: Run) -> None:
     # Imported here: the worker's parent process, like the web, never loads torch.
-    from kernels.execute import DeadlineExceeded, execute
+    from kernels.execute import CannotRunError, DeadlineExceeded, OutOfMemoryError, execute
 
-    spec, arrays = runs.load(run)
+    deadline = time.monotonic() + run.budget_seconds
     try:
-        with Heart(run):
-            outcome = execute(spec, arrays, deadline=time.monotonic() + run.budget_seconds)
+        with Heart(run) as heart:
+            spec, arrays = runs.load(run)
+            outcome = execute(spec, arrays, deadline=deadline)
+            heart.no_more_interruptions()
+            runs.finish(
+                run,
+                inputs=outcome.inputs,
+                results=outcome.arrays,
+                input_info=outcome.input_info,
+                result={
+                    "numerics": outcome.numerics,
+                    "timing": outcome.timing,
+                    "memory": outcome.memory,
+                    "traffic": outcome.traffic,
+                    "cost": outcome.cost,
+                    "notes": outcome.notes,
+                },
+                environment=outcome.environment,
+            )
     except DeadlineExceeded:
         runs.too_long(run)
-        return
-    except MemoryError:
+    except CannotRunError as error:
+        runs.fail(run, Status.FAILED, runs.problem("Cannot be run here", str(error), fault="user"))
+    except (MemoryError, OutOfMemoryError):
         detail = "The worker ran out of memory. Use shorter lengths, fewer heads or a smaller batch."
         runs.fail(run, Status.FAILED, runs.problem("Out of memory", detail, fault="user"))
-        return
-    runs.finish(
-        run,
-        inputs=outcome.inputs,
-        results=outcome.arrays,
-        input_info=outcome.input_info,
-        result={
-            "numerics": outcome.numerics,
-            "timing": outcome.timing,
-            "memory": outcome.memory,
-            "traffic": outcome.traffic,
-            "cost": outcome.cost,
-            "notes": outcome.notes,
-        },
-        environment=outcome.environment,
-    )
 
 
 def _compile(run: Run) -> None:
@@ -144,30 +164,35 @@ def _compile(run: Run) -> None:
 
     spec, _ = runs.load(run)
     try:
-        with Heart(run):
+        with Heart(run) as heart:
             compiled = [compile_flash(spec, target) for target in run.targets]
+            heart.no_more_interruptions()
+            runs.finish_compile(
+                run,
+                texts={f"{c.target}.{stage}": text for c in compiled for stage, text in c.texts.items()},
+                result={"targets": {c.target: c.to_dict() for c in compiled}},
+                environment=environment(),
+            )
     except CannotCompileError as error:
         runs.fail(run, Status.FAILED, runs.problem("Cannot be compiled", str(error), fault="user"))
-        return
-    runs.finish_compile(
-        run,
-        texts={f"{c.target}.{stage}": text for c in compiled for stage, text in c.texts.items()},
-        result={"targets": {c.target: c.to_dict() for c in compiled}},
-        environment=environment(),
-    )
+    except subprocess.SubprocessError:
+        log.exception("run %s: the assembler failed", run.id)
+        detail = "The assembler gave this configuration up. Use smaller tiles or a smaller head dimension."
+        runs.fail(run, Status.FAILED, runs.problem("Cannot be compiled", detail, fault="user"))
 
 
 @task_failure.connect
 def settle_lost_run(
-    sender: Any = None, exception: object = None, args: tuple[Any, ...] = (), **kwargs: object
+    sender: Any = None, task_id: str = "", exception: object = None, args: tuple[Any, ...] = (), **_: object
 ) -> None:
     """The child that had the run was killed (in the parent process: the child can say nothing).
 
+    Only the attempt that this delivery claimed is settled: the run may be in other hands by now.
     Not tried again: a child that died, rather than a whole worker, most likely died of its input.
     """
     if sender is None or sender.name != RUN_TASK:
         return
-    run = Run.objects.filter(pk=args[0], status=Status.RUNNING).first()
+    run = Run.objects.filter(pk=args[0], status=Status.RUNNING, task_id=task_id).first()
     if run is None:
         return
     if isinstance(exception, TimeLimitExceeded):
@@ -202,6 +227,7 @@ def reap() -> None:
 
 @shared_task(name="workers.expire")
 def expire() -> None:
+    housekeeping.send(sender=None)
     count = runs.expire()
     if count:
         log.info("expired %d runs", count)

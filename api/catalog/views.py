@@ -13,6 +13,7 @@ from rest_framework.response import Response
 
 from api import preferences, strict_json
 from api.catalog import schema
+from api.errors import Problem
 from api.openapi import problems
 from api.runs.representation import MAX_INLINE_ELEMENTS
 from api.uploads import arrayfiles, store
@@ -85,12 +86,17 @@ class ReadinessView(ApiView):
         summary="Can runs be submitted and carried out?",
         description="200 only when database, broker and a worker for each configured queue answer.",
         tags=TAGS,
-        responses={200: schema.Readiness, 503: schema.Readiness},
+        responses={200: schema.Readiness, **problems(503)},
     )
     def get(self, request: Request) -> Response:
         state = health.check()
-        ready = bool(state["ready"])
-        return Response(state, status=200 if ready else 503, headers=None if ready else {"Retry-After": "2"})
+        if state["ready"]:
+            return Response(state)
+        parts = {"database": state["database"], "broker": state["broker"]}
+        parts |= {f"{queue} worker": up for queue, up in state["queues"].items()}
+        silent = ", ".join(part for part, up in parts.items() if not up)
+        detail = f"No answer from: {silent}."
+        raise Problem(503, detail, kind="unavailable", headers={"Retry-After": "2"}, **state)
 
 
 @cache

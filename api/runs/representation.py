@@ -60,7 +60,7 @@ def _inputs(run: Run) -> dict[str, Any]:
 
 def _result(run: Run, request: HttpRequest, full: bool) -> dict[str, Any]:
     small = {name for name, info in run.array_info.items() if math.prod(info["shape"]) <= MAX_INLINE_ELEMENTS}
-    loaded = artifacts.load_results(run) if full and small else {}
+    loaded = artifacts.load_results(run, small) if full and small else {}
 
     def array(name: str, info: Mapping[str, Any]) -> Any:
         if name in small and name in loaded:

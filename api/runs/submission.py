@@ -1,6 +1,6 @@
 """From a request body to a queued run; REST and the lab's form both come through here."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from django.conf import settings
@@ -9,7 +9,7 @@ from django.db import transaction
 from api import idempotency
 from api.callers import Caller
 from api.uploads import store
-from kernels.spec import ParsedRun, RunSpec, parse_run
+from kernels.spec import parse_run
 from kernels.targets import parse_targets
 from workers import runs
 from workers.models import Run
@@ -29,9 +29,11 @@ def submit_body(body: object, *, caller: Caller, key: idempotency.Key | None = N
     workers.runs.QueueFull, or api.errors.Problem for the key.
     """
 
-    def prepare() -> Callable[[], Run]:
+    def prepare() -> Run:
         parsed = parse_run(body, load_upload=store.loader(caller))
-        return lambda: _submit(parsed, caller)
+        return runs.prepare(
+            parsed, owner=caller.owner, caller=caller.address, budget_seconds=caller.budget_seconds
+        )
 
     return _once(key, prepare)
 
@@ -39,44 +41,39 @@ def submit_body(body: object, *, caller: Caller, key: idempotency.Key | None = N
 def submit_compile_body(body: object, *, caller: Caller, key: idempotency.Key | None = None) -> Submission:
     """Like `submit_body`, for a run body that also names `targets`."""
 
-    def prepare() -> Callable[[], Run]:
+    def prepare() -> Run:
         rest = dict(body) if isinstance(body, Mapping) else body
         targets = rest.pop("targets", None) if isinstance(rest, dict) else None
         spec = parse_run(rest, load_upload=store.loader(caller)).spec
-        wanted = parse_targets(targets)
-        return lambda: _submit_compile(spec, wanted, caller)
+        return runs.prepare_compile(
+            spec,
+            parse_targets(targets),
+            owner=caller.owner,
+            caller=caller.address,
+            budget_seconds=settings.RUN_BUDGET_TOKEN,
+        )
 
     return _once(key, prepare)
 
 
-def _submit(parsed: ParsedRun, caller: Caller) -> Run:
-    return runs.submit(
-        parsed, owner=caller.owner, caller=caller.address, budget_seconds=caller.budget_seconds
-    )
-
-
-def _submit_compile(spec: RunSpec, targets: Sequence[str], caller: Caller) -> Run:
-    return runs.submit_compile(
-        spec, targets, owner=caller.owner, caller=caller.address, budget_seconds=settings.RUN_BUDGET_TOKEN
-    )
-
-
-def _once(key: idempotency.Key | None, prepare: Callable[[], Callable[[], Run]]) -> Submission:
-    """Submit what `prepare` has checked, or find what the same key submitted before.
+def _once(key: idempotency.Key | None, prepare: Callable[[], Run]) -> Submission:
+    """Record the run that `prepare` checks and pays for, or find what the same key submitted before.
 
     Key and run become visible together, or neither does.
     """
-    if key is None:
-        return Submission(prepare()())
-    if earlier := _earlier(key):
+    if key and (earlier := _earlier(key)):
         return earlier
-    submit = prepare()
+    run = prepare()
+    if key is None:
+        runs.record(run)
+        return Submission(run)
     try:
         with transaction.atomic():
             idempotency.reserve(key)
-            run = submit()
+            runs.record(run)
             idempotency.complete(key, run.id)
-    except idempotency.Taken:
+    except idempotency.Taken:  # by the same request, sent twice at the same moment
+        runs.discard(run)
         return _earlier(key) or _once(key, prepare)
     return Submission(run)
 

@@ -68,7 +68,7 @@ def test_a_failure_is_a_500_with_an_incident_and_no_traceback(api, monkeypatch, 
     def fail(*args, **kwargs):
         raise ZeroDivisionError("secret inside")
 
-    monkeypatch.setattr(runs, "submit", fail)
+    monkeypatch.setattr(runs, "prepare", fail)
     with caplog.at_level(logging.ERROR, "api.errors"):
         answer = api.post("/runs", BODY)
     problem = assert_problem(answer, 500)
@@ -83,7 +83,7 @@ def test_a_database_that_does_not_answer_is_a_503(api, monkeypatch):
     def fail(*args, **kwargs):
         raise OperationalError("database is locked")
 
-    monkeypatch.setattr(runs, "submit", fail)
+    monkeypatch.setattr(runs, "prepare", fail)
     answer = api.post("/runs", BODY)
     assert_problem(answer, 503)
     assert answer["Retry-After"]

@@ -60,7 +60,7 @@ def test_a_refused_request_does_not_use_the_key_up(api):
 
 def test_a_failure_does_not_use_the_key_up(api, monkeypatch, sent):
     with monkeypatch.context() as broken:
-        broken.setattr(runs, "submit", lambda *_, **__: 1 / 0)
+        broken.setattr(runs, "record", lambda *_, **__: 1 / 0)
         assert post(api).status_code == 500
     answer = post(api)
     assert answer.status_code == 202

@@ -111,8 +111,9 @@ def test_huge_integers_are_safe():
         b"[" * 65 + b'"' * 8_000_000,
         b"{}," * 2_500_000,
         b"[" + b'"a\\"",' * 1_000_000,
+        b"[" + b"[]," * 1_000_000 + b"[]]",
     ],
-    ids=["deep", "quotes", "objects", "escapes"],
+    ids=["deep", "quotes", "objects", "escapes", "lists"],
 )
 def test_a_body_made_to_hurt_is_refused(data):
     with pytest.raises(Malformed):

@@ -44,6 +44,13 @@ def test_the_largest_length_named_fits_and_the_next_does_not(engine):
         limits.admit(spec_of(largest + 1, engine=engine), 30)
 
 
+def test_a_refusal_with_listed_positions_still_names_what_fits():
+    positions = {"is_causal": True, "q_positions": list(range(6000))}
+    with pytest.raises(limits.Refused) as refused:
+        limits.admit(spec_of(6000, attention=positions, timing={"iters": 1000}), 30)
+    assert 0 < largest_named(refused.value.problems[0]) < 6000
+
+
 def test_lengths_keep_their_ratio_in_the_remedy():
     with pytest.raises(limits.Refused) as refused:
         limits.admit(spec_of(100, 1_000_000), 30)

@@ -58,6 +58,13 @@ def test_callers_at_the_same_moment_cannot_share_the_last_run(settings):
     assert len(refused) == 30
 
 
+def test_what_was_charged_can_be_given_back(settings):
+    settings.ANONYMOUS_RUNS_PER_MINUTE = 1
+    quotas.charge("alice", 1.0)
+    quotas.refund("alice", 1.0)
+    assert charge_until_refused("alice")[0] == 1
+
+
 def test_the_quota_comes_back_with_its_window(settings):
     settings.ANONYMOUS_RUNS_PER_MINUTE = 1
     quotas.charge("alice", 1.0)

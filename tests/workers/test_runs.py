@@ -7,13 +7,14 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
+from billiard.exceptions import WorkerLostError
 from django.core.files.storage import default_storage
 from django.db import transaction
 from django.utils import timezone
 from safetensors import numpy as safetensors
 
 from kernels.spec import parse_run
-from workers import artifacts, broker, health, quotas, runs
+from workers import artifacts, broker, health, quotas, runs, tasks
 from workers.models import Run, Status
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -174,12 +175,35 @@ def test_a_run_that_nobody_takes_ends(settings):
     assert runs.get(run.id).status == Status.FAILED
 
 
+def test_a_run_whose_message_is_lost_is_sent_again_once_a_later_one_runs(monkeypatch, sent):
+    monkeypatch.setattr(broker, "waiting", lambda _queue: 1)
+    lost, later = submit(), submit()
+    aged(lost, queued_at=timezone.now() - timedelta(minutes=2))
+    aged(later, queued_at=timezone.now() - timedelta(minutes=1))
+    assert runs.reap()["queued again"] == 0
+    runs.claim(later.id)
+    assert runs.reap()["queued again"] == 1
+    assert sent == [lost.id, later.id, lost.id]
+
+
 def test_waiting_runs_are_not_sent_twice_while_the_broker_has_them(monkeypatch, sent):
     run = submit()
     aged(run, queued_at=timezone.now() - timedelta(minutes=1))
     monkeypatch.setattr(broker, "waiting", lambda _queue: 1)
     runs.reap()
     assert sent == [run.id]
+
+
+def test_the_late_death_of_an_old_attempt_leaves_the_new_one_alone():
+    first = runs.claim(submit().id, "task-1")
+    aged(first, heartbeat_at=timezone.now() - timedelta(minutes=1))
+    runs.reap()
+    runs.claim(first.id, "task-2")
+    lost = {"sender": tasks.carry_out, "exception": WorkerLostError(), "args": (first.id,)}
+    tasks.settle_lost_run(task_id="task-1", **lost)
+    assert runs.get(first.id).status == Status.RUNNING
+    tasks.settle_lost_run(task_id="task-2", **lost)
+    assert runs.get(first.id).status == Status.FAILED
 
 
 @pytest.mark.parametrize("claimed", [False, True])

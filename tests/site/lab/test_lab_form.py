@@ -245,7 +245,7 @@ def test_refusals_for_now_keep_the_form_and_say_when(client, monkeypatch, error,
         raise runs.QueueFull(retry_after=30)
 
     monkeypatch.setattr(
-        quotas if error == "quota" else runs, "charge" if error == "quota" else "submit", refuse
+        quotas if error == "quota" else runs, "charge" if error == "quota" else "prepare", refuse
     )
     response = client.post(HOME, PASTED)
     assert response.status_code == status
