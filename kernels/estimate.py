@@ -42,6 +42,10 @@ HALF_PRECISION_FACTOR = {"reference": 1.0, "eager": 1.2, "sdpa": 3.0, "flash": 2
 MASKING_FACTOR = 2.0  # masks, biases and softcaps on whole matrices: further passes over them
 FIXED_SECONDS = 0.02
 FIXED_BYTES = 4 * 2**20
+# Whatever the engine: inputs made from a seed, maxima and sums of each row, results beside their reference.
+GENERATED_SECONDS, GENERATED_BYTES = 2.5e-7, 48.0
+ROW_SECONDS, ROW_BYTES = 1e-7, 80.0
+RESULT_SECONDS, COMPARED_BYTES = 2e-8, 32.0
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ def estimate(spec: RunSpec) -> Estimate:
     output_bytes = sum(count * _item_bytes(spec, name) for name, count in outputs.items())
     bytes_min = input_bytes + output_bytes
     calls = spec.timing.warmup + spec.timing.iters
-    seconds = calls * _seconds(spec, spec.engine) + _seconds(spec, "reference") + FIXED_SECONDS
+    seconds = calls * _seconds(spec, spec.engine) + _seconds(spec, "reference") + _fixed_seconds(spec)
     return Estimate(
         flops=flops,
         bytes_min=bytes_min,
@@ -83,7 +87,7 @@ def estimate(spec: RunSpec) -> Estimate:
         input_elements=input_elements,
         output_elements=sum(outputs.values()),
         output_bytes=output_bytes,
-        predicted_bytes=_bytes(spec, input_elements, output_bytes),
+        predicted_bytes=_bytes(spec),
         predicted_seconds=float(f"{seconds:.3g}"),
     )
 
@@ -102,6 +106,22 @@ def _item_bytes(spec: RunSpec, name: str) -> int:
     return max(4, ITEM_BYTES[spec.dtype]) if name != "out" else ITEM_BYTES[spec.dtype]
 
 
+def _computed(spec: RunSpec) -> dict[str, int]:
+    """Elements of each result that is computed: ``out`` always is, to be compared."""
+    return {name: output_elements(spec, name) for name in {"out", *spec.returns}}
+
+
+def _fixed_seconds(spec: RunSpec) -> float:
+    """What is done once, however often the engine is called."""
+    seeded = sum(given.elements for given in spec.inputs.values() if given.source == "seed")
+    return FIXED_SECONDS + GENERATED_SECONDS * seeded + RESULT_SECONDS * sum(_computed(spec).values())
+
+
+def _rows(spec: RunSpec) -> int:
+    """Rows that hold a number each, of queries (LSE, maxima, positions) and of keys (positions)."""
+    return spec.batch * spec.num_heads * spec.q_len + spec.kv_len
+
+
 def _seconds(spec: RunSpec, engine: str) -> float:
     """One call on one core."""
     cost, programs = COSTS[engine], spec.batch * spec.num_heads
@@ -118,7 +138,8 @@ def _seconds(spec: RunSpec, engine: str) -> float:
     per_score = cost.per_score + cost.per_multiply * width
     if spec.dtype == "float16" or (spec.dtype == "bfloat16" and not ENGINES[engine].is_triton):
         per_score *= HALF_PRECISION_FACTOR[engine]
-    return cost.per_call + cost.per_program * programs + cost.per_tile * tiles + per_score * scores
+    seconds = cost.per_call + cost.per_program * programs + cost.per_tile * tiles + per_score * scores
+    return seconds + ROW_SECONDS * _rows(spec)
 
 
 def _modifies_scores(spec: RunSpec) -> bool:
@@ -145,9 +166,9 @@ def _tiled(spec: RunSpec) -> tuple[int, float]:
     return tiles, tiles * block_m * block_n
 
 
-def _bytes(spec: RunSpec, input_elements: int, output_bytes: int) -> int:
-    """Peak memory above an idle worker: copies of the inputs, results twice, and what scores are held at
-    once."""
+def _bytes(spec: RunSpec) -> int:
+    """Peak memory above an idle worker: copies of the inputs, results twice and once in float64, and what
+    scores and rows are held at once."""
     per_head = spec.q_len * spec.kv_len
     held = per_head * spec.batch * spec.num_heads
     if spec.engine == "reference":
@@ -159,7 +180,22 @@ def _bytes(spec: RunSpec, input_elements: int, output_bytes: int) -> int:
         held = per_head * (1 if spec.attention.alibi_slopes is None else spec.num_heads)
     engine = held * COSTS[spec.engine].bytes_per_score * (2 if spec.dtype == "float64" else 1)
     reference = per_head * COSTS["reference"].bytes_per_score
-    return int(FIXED_BYTES + 24 * input_elements + 2 * output_bytes + max(engine, reference))
+    rows = ROW_BYTES * _rows(spec)
+    return int(FIXED_BYTES + _input_bytes(spec) + _result_bytes(spec) + rows + max(engine, reference))
+
+
+def _input_bytes(spec: RunSpec) -> float:
+    """Every input in a few copies, beside what generating the largest one takes."""
+    elements = [given.elements for given in spec.inputs.values()]
+    seeded = [given.elements for given in spec.inputs.values() if given.source == "seed"]
+    return 24 * sum(elements) + GENERATED_BYTES * max(seeded, default=0)
+
+
+def _result_bytes(spec: RunSpec) -> float:
+    """The engine's results twice, the float64 reference of each, and the comparison of the largest."""
+    computed = _computed(spec)
+    held = sum(count * (2 * _item_bytes(spec, name) + 8) for name, count in computed.items())
+    return held + COMPARED_BYTES * max(computed.values())
 
 
 def modelled_traffic(spec: RunSpec) -> dict[str, Any]:

@@ -7,6 +7,7 @@ otherwise; queries end at the last key (``bottom_right``) or begin at the first 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,8 @@ def visible_pairs(spec: RunSpec) -> int:
     left, right = attention.window
     if attention.is_causal:
         right = 0 if right is None else min(right, 0)
+    if rows * spec.q_len * spec.kv_len == 0:
+        return 0
     if left is None and right is None:
         return rows * spec.q_len * spec.kv_len
     offset = query_offset(spec)
@@ -96,15 +99,65 @@ def visible_pairs(spec: RunSpec) -> int:
         upper = spec.q_len * spec.kv_len if right is None else upper
         lower = 0 if left is None else _sum_clamped(offset - left, spec.q_len, spec.kv_len)
         return rows * (upper - lower)
-    queries, keys = query_positions(spec), np.sort(key_positions(spec), axis=1)
-    batch = max(len(queries), len(keys))
-    pairs = 0
-    for row in range(batch):
-        q, k = queries[row % len(queries)], keys[row % len(keys)]
-        upto = len(k) if right is None else np.searchsorted(k, q + right, side="right")
-        start = 0 if left is None else np.searchsorted(k, q - left, side="left")
-        pairs += int(np.sum(np.broadcast_to(upto - start, q.shape)))
-    return pairs * rows // batch
+    lists = max(_lists(attention.q_positions), _lists(attention.kv_positions))
+    return rows * sum(_listed_pairs(spec, row, left, right) for row in range(lists)) // lists
+
+
+@dataclass(frozen=True)
+class _Ramp:
+    """Positions that count upwards by one, never written out: a request names their number in a few bytes."""
+
+    start: int
+    length: int
+
+
+def _lists(given: Positions) -> int:
+    """How many lists of positions there are: 1 for one integer, or one list for all batch rows."""
+    return len(given) if isinstance(given, tuple) and given and isinstance(given[0], tuple) else 1
+
+
+def _axis(given: Positions, row: int, length: int) -> Array | _Ramp:
+    """The positions of one batch row."""
+    if given is None or isinstance(given, int):
+        return _Ramp(given or 0, length)
+    return _list(given, row)
+
+
+def _list(given: Positions, row: int) -> Array:
+    """The listed positions of one batch row."""
+    mine = given[row % len(given)] if isinstance(given, tuple) and given else given
+    return np.array(mine if isinstance(mine, tuple) else given, dtype=np.int64)
+
+
+def _listed_pairs(spec: RunSpec, row: int, left: int | None, right: int | None) -> int:
+    """``visible_pairs`` of one head of one batch row where q_positions or kv_positions is a list.
+
+    One pass over a list, counting on the other side: query q sees the keys from q − left to q + right, and
+    key k is seen by the queries from k − right to k + left.
+    """
+    attention = spec.attention
+    given = attention.q_positions
+    if isinstance(given, tuple):
+        return _count(_list(given, row), _axis(attention.kv_positions, row, spec.kv_len), left, right)
+    keys = _list(attention.kv_positions, row)
+    if given is None:
+        top_left = attention.causal_alignment == "top_left"
+        given = int(keys[0]) if top_left else int(keys[-1]) - spec.q_len + 1
+    return _count(keys, _Ramp(given, spec.q_len), right, left)
+
+
+def _count(listed: Array, others: Array | _Ramp, below: int | None, above: int | None) -> int:
+    """Pairs of a listed position p and another from p − below to p + above; None: without that bound."""
+    length = others.length if isinstance(others, _Ramp) else len(others)
+    upto = length * len(listed) if above is None else _count_upto(others, listed + above)
+    return upto - (0 if below is None else _count_upto(others, listed - (below + 1)))
+
+
+def _count_upto(positions: Array | _Ramp, limits: Array) -> int:
+    """How many of ``positions`` are at most each of ``limits``, summed."""
+    if isinstance(positions, _Ramp):
+        return int(np.clip(limits - (positions.start - 1), 0, positions.length).sum())
+    return int(np.searchsorted(np.sort(positions), limits, side="right").sum())
 
 
 def _sum_clamped(start: int, count: int, limit: int) -> int:

@@ -26,7 +26,6 @@ Array = np.ndarray[Any, np.dtype[Any]]
 LoadUpload = Callable[[str, str], Array]
 
 MAX_RANK = 8  # nothing in the contract has more than 4; deeper nesting is refused without being walked
-MAX_AXIS = 2**31 - 1
 
 BASE64_DTYPES = {
     "float16": "<f2",
@@ -90,8 +89,7 @@ class ArrayParser:
                 self._explain_ragged(level, shape, pointer)
                 return None
             shape.append(len(level[0]))
-            if math.prod(shape) > self.max_elements:
-                self._too_many(shape, pointer)
+            if not self._size_is_right(shape, pointer):
                 return None
             level = list(itertools.chain.from_iterable(level))
         return self._leaves(level, tuple(shape), pointer)
@@ -223,21 +221,25 @@ class ArrayParser:
                 detail = f"an axis length must be an integer, not {show(length)}"
                 self.problems.add(join(pointer, axis), "wrong-type", detail, MALFORMED)
                 return None
-            if not 0 <= length <= MAX_AXIS:
-                detail = f"an axis length must be between 0 and {MAX_AXIS}, not {show(length)}"
+            if length < 0:
+                detail = f"an axis length must be 0 or more, not {show(length)}"
                 self.problems.add(join(pointer, axis), "out-of-range", detail)
                 return None
-        if math.prod(shape) > self.max_elements:
-            self._too_many(shape, pointer)
-            return None
-        return tuple(shape)
+        return tuple(shape) if self._size_is_right(shape, pointer) else None
 
-    def _too_many(self, shape: list[int], pointer: str) -> None:
-        detail = (
-            f"shape {shape} has {math.prod(shape):,} elements; at most {self.max_elements:,} are accepted: "
-            "shorten an axis"
-        )
+    def _size_is_right(self, shape: list[int], pointer: str) -> bool:
+        """Whether the elements are within the limit, and each axis too: beside an axis of 0 any length has
+        no elements, yet positions and row sums would be made for it."""
+        longest = max(shape, default=0)
+        if longest > self.max_elements:
+            has = f"the shape has an axis of {show(longest)}"
+        elif math.prod(shape) > self.max_elements:
+            has = f"shape {shape} has {math.prod(shape):,} elements"
+        else:
+            return True
+        detail = f"{has}; at most {self.max_elements:,} are accepted: shorten an axis"
         self.problems.add(pointer, "too-large", detail, TOO_LARGE)
+        return False
 
     # -- seeds and uploads ---------------------------------------------------------------------------------
 
@@ -269,8 +271,7 @@ class ArrayParser:
             detail = f"dtype {data.dtype} cannot be used; store float, integer or bool numbers"
             self.problems.add(reader.pointer, "bad-dtype", detail)
             return None
-        if data.size > self.max_elements:
-            self._too_many(list(data.shape), reader.pointer)
+        if not self._size_is_right(list(data.shape), reader.pointer):
             return None
         return _describe(data, "upload"), data
 

@@ -54,7 +54,7 @@ def parse_run(
     timing = parse_timing(reader.fields.get("timing", {}), problems)
     spec = RunSpec(engine, inputs, device, dtype, attention, returns, options, timing)
     if {"q", "k", "v"} <= inputs.keys() and not problems.under("/inputs"):
-        check_shapes(spec, problems)
+        check_shapes(spec, problems, max_elements)
         if not problems.found:
             check_values(spec, arrays, problems)
     problems.raise_if_any()

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from kernels.spec.model import Positions, RunSpec
-from kernels.spec.problems import Problems, join
+from kernels.spec.problems import TOO_LARGE, Problems, join
 
 RANKS = (2, 3, 4)
 LAYOUTS = "[len, dim], [heads, len, dim] or [batch, heads, len, dim]"
 
 
-def check_shapes(spec: RunSpec, problems: Problems) -> None:
-    """Note every disagreement between the shapes of the inputs and of the lists in ``attention``."""
+def check_shapes(spec: RunSpec, problems: Problems, max_elements: int) -> None:
+    """Note every disagreement between the shapes of the inputs and of the lists in ``attention``, and more
+    rows than ``max_elements``."""
     if not _ranks_are_right(spec, problems) or not _packing_is_right(spec, problems):
         return
     before = len(problems.found)
     _check_qkv(spec, problems)
+    _check_rows(spec, max_elements, problems)
     if len(problems.found) > before:
         return
     _check_past(spec, problems)
@@ -101,6 +103,21 @@ def _check_qkv(spec: RunSpec, problems: Problems) -> None:
     if (kv_heads == 0 and heads != 0) or (kv_heads and heads % kv_heads):
         detail = f"q has {heads} heads, not a multiple of the {kv_heads} heads of k and v"
         problems.add("/attention/num_kv_heads" if spec.is_packed else "/inputs/k", "heads", detail)
+
+
+def _check_rows(spec: RunSpec, most: int, problems: Problems) -> None:
+    """Rows of q and of k cost memory and time even where a dim of 0 leaves them without elements: every row
+    has a sum and a maximum. Heads count even where a length of 0 leaves them without rows."""
+    for name, heads, length in (("q", spec.num_heads, spec.q_len), ("k", spec.num_kv_heads, spec.kv_len)):
+        if spec.is_paged and name == "k":
+            continue  # pages are shared: their own shape is what is held
+        rows = spec.batch * heads * max(length, 1)
+        if rows > most:
+            detail = (
+                f"{name} has {rows:,} rows (batch {spec.batch:,} × {heads:,} heads × length {length:,}); at "
+                f"most {most:,} are accepted: lower the batch, the heads or the length"
+            )
+            problems.add(join("/inputs", name), "too-large", detail, TOO_LARGE)
 
 
 def _check_past(spec: RunSpec, problems: Problems) -> None:

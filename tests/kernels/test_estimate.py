@@ -2,13 +2,15 @@
 
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
 
 from kernels import positions
 from kernels.engines.reference import reference
-from kernels.estimate import estimate
+from kernels.estimate import Estimate, estimate
+from kernels.execute import execute
 from kernels.spec import RunSpec, parse_run
 from tests.kernels.cases import make
 
@@ -45,6 +47,60 @@ def test_visible_pairs_are_those_the_reference_leaves_unmasked() -> None:
         spec, arrays = make("reference", (2, 2, 1, q_len, kv_len, 4), attention=attention)
         masked = reference(spec, arrays, ("masked_scores",))["masked_scores"]
         assert positions.visible_pairs(spec) == np.isfinite(masked).sum(), attention
+
+
+@pytest.mark.parametrize("listed", ["q_positions", "kv_positions"])
+def test_default_positions_are_counted_without_being_written_out(listed: str) -> None:
+    long, short = {"seed": 1, "shape": [2**24, 0]}, {"seed": 1, "shape": [3, 0]}
+    q, k = (short, long) if listed == "q_positions" else (long, short)
+    attention = {"is_causal": True, "causal_alignment": "top_left", listed: [0, 5, 9]}
+    spec = parse_run({"engine": "reference", "inputs": {"q": q, "k": k, "v": k}, "attention": attention}).spec
+    tracemalloc.start()
+    try:
+        pairs = positions.visible_pairs(spec)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+    # Queries at 0, 5, 9 see 1, 6, 10 keys; of queries that begin at 0, keys at 0, 5, 9 miss 0, 5, 9.
+    assert pairs == (17 if listed == "q_positions" else 3 * 2**24 - 14)
+
+
+@pytest.mark.parametrize("engine", ["reference", "eager", "sdpa"])
+def test_rows_cost_memory_and_time_without_a_single_score(engine: str) -> None:
+    def cost(length: int) -> Estimate:
+        q, kv = ({"seed": 1, "shape": [n, 0]} for n in (length, 0))
+        return estimate(parse_run({"engine": engine, "inputs": {"q": q, "k": kv, "v": kv}}).spec)
+
+    few, many = cost(1), cost(2**24)
+    # At least eight vectors of float64 in the reference: maxima, sums, LSE and what lies between.
+    assert many.predicted_bytes - few.predicted_bytes > 8 * 8 * 2**24
+    assert many.predicted_seconds > few.predicted_seconds + 1
+
+
+def test_out_is_held_even_if_only_the_lse_is_returned() -> None:
+    q, k, v = ({"seed": 1, "shape": shape} for shape in ([2**15, 1], [1, 1], [1, 2**15]))
+    fields = {"engine": "eager", "inputs": {"q": q, "k": k, "v": v}, "return": ["lse"]}
+    assert estimate(parse_run(fields).spec).predicted_bytes > (4 + 8) * 2**30
+
+
+@pytest.mark.parametrize("lengths", [(2**19, 0), (2**19, 2), (2, 2**19), (512, 512)])
+def test_predicted_memory_covers_what_a_run_allocates(lengths: tuple[int, int]) -> None:
+    q, kv = ({"seed": 1, "shape": [n, 2]} for n in lengths)
+    fields = {
+        "engine": "reference",
+        "inputs": {"q": q, "k": kv, "v": kv},
+        "attention": {"is_causal": True},
+        "timing": {"warmup": 0, "iters": 1},
+        "return": ["out", "lse"],
+    }
+    parsed = parse_run(fields)
+    tracemalloc.start()
+    try:
+        execute(parsed.spec, parsed.arrays)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= estimate(parsed.spec).predicted_bytes
 
 
 def test_more_work_never_costs_less() -> None:

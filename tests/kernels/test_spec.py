@@ -314,6 +314,36 @@ def test_inputs_are_limited_together_too() -> None:
     assert problems(body(inputs={"q": [[1, 2]] * 300}), max_elements=500)["/inputs/q"][0] == 413
 
 
+@pytest.mark.parametrize(
+    ("inputs", "pointer", "named"),
+    [
+        (qkv(seeded(1, 0), seeded(2**31 - 1, 0)), "/inputs/k/shape", "2147483647"),
+        (qkv(seeded(2**31 - 1, 0), seeded(0, 0)), "/inputs/q/shape", "2147483647"),
+        (qkv(seeded(0, 10**5000)), "/inputs/q/shape", "an integer of 16610 bits"),
+        (qkv(seeded(2**20, 2**20, 0)), "/inputs/q", "1,099,511,627,776 rows"),
+        (qkv(seeded(2, 2**12, 2**12, 0)), "/inputs/k", "33,554,432 rows"),
+        (qkv(seeded(2**20, 2**20, 0, 1)), "/inputs/q", "1,099,511,627,776 rows"),
+    ],
+)
+def test_an_axis_of_zero_hides_no_other(inputs: dict[str, Any], pointer: str, named: str) -> None:
+    found = problems(body(inputs=inputs, attention={"is_causal": True, "q_positions": [0]}))
+    status, code, detail = found[pointer]
+    assert (status, code) == (413, "too-large")
+    assert named in detail
+    assert "at most 16,777,216" in detail
+
+
+def test_packed_heads_without_a_length_are_limited() -> None:
+    given = body(inputs=qkv(seeded(2**24, 0, 65_536)), attention={"num_heads": 65_536})
+    assert "1,099,511,627,776 rows" in problems(given)["/inputs/q"][2]
+
+
+def test_an_upload_without_elements_has_no_unlimited_axis() -> None:
+    given = body(inputs={"q": {"upload": "u", "name": "q"}})
+    found = problems(given, load_upload=lambda *_: np.zeros((2**31, 0)))
+    assert found["/inputs/q"][:2] == (413, "too-large")
+
+
 def test_ragged_batches_may_hold_nan_beyond_their_lengths() -> None:
     q = np.zeros((2, 1, 3, 2))
     q[1, 0, 2] = np.nan
