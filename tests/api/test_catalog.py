@@ -14,7 +14,7 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT4
 
 from kernels.registry import ENGINES
-from tests.api.helpers import BODY, fail, finish
+from tests.api.helpers import BODY, assert_problem, fail, finish
 from workers import health
 
 pytestmark = pytest.mark.django_db
