@@ -2,7 +2,8 @@
 back.
 
 Its ``is_causal`` is aligned top-left and excludes a mask, so everything but a plain square causal mask is
-passed as a mask tensor: boolean, or float32 with −∞ where forbidden when something is added.
+passed as a mask tensor: boolean, or float32 with −∞ where forbidden when something is added. So is a causal
+mask beside a scale that is not positive.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -18,6 +20,8 @@ from kernels.engines import Array, Prepared
 from kernels.engines.eager import allowed_and_bias
 from kernels.engines.tensors import compute_dtype, to_numpy, to_tensor
 from kernels.spec.model import RunSpec
+
+SMALLEST_FLOAT32 = float(np.finfo(np.float32).tiny)  # of those that no processor takes for 0
 
 
 def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared:
@@ -37,7 +41,11 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
 
 
 def _is_plain_causal(spec: RunSpec, arrays: Mapping[str, Array]) -> bool:
-    """Causal, query i sees keys 0 … i, and nothing else: what ``is_causal`` means to torch."""
+    """Causal, query i sees keys 0 … i, and nothing else: what ``is_causal`` means to torch.
+
+    Its CPU kernel adds −∞ to the scores before it scales them, in float32: a negative scale makes that +∞,
+    and one that is 0 there makes it NaN.
+    """
     attention = spec.attention
     nothing_else = (
         attention.window == (None, None) and attention.alibi_slopes is None and "attn_mask" not in arrays
@@ -45,6 +53,7 @@ def _is_plain_causal(spec: RunSpec, arrays: Mapping[str, Array]) -> bool:
     return (
         attention.is_causal
         and nothing_else
+        and spec.scale >= SMALLEST_FLOAT32
         and positions.query_offset(spec) == 0
         and spec.q_len <= spec.kv_len
     )

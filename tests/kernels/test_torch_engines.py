@@ -78,6 +78,19 @@ def test_every_dtype_stays_within_its_bound(engine: str, dtype: str) -> None:
     assert bound < (1e-12 if dtype == "float64" else 0.2)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("alignment", ["bottom_right", "top_left"])
+@pytest.mark.parametrize("lengths", [(9, 9), (7, 9)])
+@pytest.mark.parametrize("scale", [-0.3, 0.0, 1e-300, 0.3])
+def test_causal_masking_holds_whatever_the_scale(
+    scale: float, lengths: tuple[int, int], alignment: str, dtype: str
+) -> None:
+    attention = {"is_causal": True, "causal_alignment": alignment, "scale": scale}
+    spec, arrays = make("sdpa", (1, 4, 2, *lengths, 12), dtype=dtype, attention=attention)
+    got, expected = compute(spec, arrays)["out"], reference(spec, arrays, ("out",))["out"]
+    assert np.abs(got - expected).max() <= error_bound(spec, arrays)
+
+
 @pytest.mark.parametrize("engine", ["eager", "sdpa"])
 @pytest.mark.parametrize(
     "shape",
