@@ -98,18 +98,18 @@ def _largest_length(spec: RunSpec, limit: Limit) -> int:
     low, high = 0, longest  # `low` fits (0 stands for none), `high` does not
     while high - low > 1:
         middle = (low + high) // 2
-        fits = limit.measure(estimate(_scaled(spec, middle / longest))) <= limit.ceiling
+        fits = limit.measure(estimate(_scaled(spec, middle, longest))) <= limit.ceiling
         low, high = (middle, high) if fits else (low, middle)
     return low
 
 
-def _scaled(spec: RunSpec, factor: float) -> RunSpec:
-    """`spec` with the lengths of q, k and v multiplied by `factor` (at least 1), at the default positions:
+def _scaled(spec: RunSpec, part: int, whole: int) -> RunSpec:
+    """`spec` with the lengths of q, k and v multiplied by `part` / `whole` (at least 1), at the default positions:
     a list of positions fits one length only, and costs the same whatever it says."""
     inputs = dict(spec.inputs)
     for name in ("q", "k", "v"):
         shape = inputs[name].shape
-        length = max(1, int(shape[-2] * factor))
+        length = max(1, shape[-2] * part // whole)
         inputs[name] = dataclasses.replace(inputs[name], shape=(*shape[:-2], length, shape[-1]))
     attention = dataclasses.replace(spec.attention, q_positions=None, kv_positions=None)
     return dataclasses.replace(spec, inputs=inputs, attention=attention)
