@@ -17,6 +17,11 @@ from workers.models import ACTIVE, Run
 
 log = logging.getLogger(__name__)
 
+# What a worker or a reaper writes; the rest of a row stays as it was submitted.
+CHANGING = (
+    "status", "attempt", "started_at", "heartbeat_at", "finished_at",
+    "input_info", "array_info", "result", "environment", "error",
+)  # fmt: skip
 STREAM_SECONDS = 900  # a stream outlives every wait by far
 BLOCK_SECONDS = 2.0  # below the client's socket timeout; the row is read again after each
 
@@ -50,7 +55,7 @@ def wait(run: Run, seconds: float, *, for_any_change: bool = False) -> None:
         entries = _entries_after(run.id, last_id, min(left, BLOCK_SECONDS))
         last_id = entries[-1][0] if entries else last_id
         if not entries or for_any_change or any(fields["status"] not in ACTIVE for _, fields in entries):
-            run.refresh_from_db()
+            run.refresh_from_db(fields=CHANGING)
 
 
 def _entries_after(run_id: str, last_id: str, seconds: float) -> list[tuple[str, dict[str, str]]]:

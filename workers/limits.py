@@ -104,8 +104,8 @@ def _largest_length(spec: RunSpec, limit: Limit) -> int:
 
 
 def _scaled(spec: RunSpec, part: int, whole: int) -> RunSpec:
-    """`spec` with the lengths of q, k and v multiplied by `part` / `whole` (at least 1), at the default positions:
-    a list of positions fits one length only, and costs the same whatever it says."""
+    """`spec` with the lengths of q, k and v multiplied by `part` / `whole` (at least 1), at the default
+    positions: a list of positions fits one length only, and costs the same whatever it says."""
     inputs = dict(spec.inputs)
     for name in ("q", "k", "v"):
         shape = inputs[name].shape

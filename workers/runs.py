@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
+import redis
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Max
@@ -328,7 +329,10 @@ def _enter(run: Run) -> None:
 
 
 def _refuse_when_full(queue: str) -> None:
-    waiting = Run.objects.filter(queue=queue, status=Status.QUEUED).count()
+    try:
+        waiting = broker.waiting(queue)
+    except redis.RedisError:  # what cannot be sent piles up in the table
+        waiting = Run.objects.filter(queue=queue, status=Status.QUEUED).count()
     if waiting >= settings.MAX_QUEUED:
         raise QueueFull(retry_after=30)
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
+import redis
 from billiard.exceptions import WorkerLostError
 from django.core.files.storage import default_storage
 from django.db import transaction
@@ -232,12 +233,24 @@ def test_runs_ahead_are_those_queued_before_in_the_same_queue():
     assert runs.ahead(second) == 0
 
 
-def test_a_full_queue_takes_no_more_and_charges_nothing(settings, charged):
+def test_a_full_queue_takes_no_more_and_charges_nothing(settings, charged, monkeypatch):
     settings.MAX_QUEUED = 1
     submit()
+    monkeypatch.setattr(broker, "waiting", lambda _queue: 1)
     with pytest.raises(runs.QueueFull):
         submit()
     assert Run.objects.count() == len(charged) == 1
+
+
+def test_a_full_queue_is_seen_without_redis_too(settings, monkeypatch):
+    def away(_queue):
+        raise redis.ConnectionError
+
+    settings.MAX_QUEUED = 1
+    monkeypatch.setattr(broker, "waiting", away)
+    submit()
+    with pytest.raises(runs.QueueFull):
+        submit()
 
 
 def test_an_owner_is_not_charged(charged):
