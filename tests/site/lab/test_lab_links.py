@@ -1,0 +1,60 @@
+"""Every page of the product leads only to addresses that answer."""
+
+from html.parser import HTMLParser
+from urllib.parse import urldefrag, urljoin
+
+import pytest
+from django.test import Client
+
+from concepts.pages import book
+
+pytestmark = pytest.mark.django_db
+
+
+class Links(HTMLParser):
+    """Where a page leads (`hrefs`), and the places in it (`ids`)."""
+
+    def __init__(self, response):
+        super().__init__()
+        self.hrefs, self.ids = set(), set()
+        self.feed(response.content.decode())
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        if tag == "a" and "href" in found:
+            self.hrefs.add(found["href"])
+        if "id" in found:
+            self.ids.add(found["id"])
+
+
+def broken(client, address):
+    """The links of the page at `address` that lead nowhere."""
+    response = client.get(address)
+    assert response.status_code == 200, address
+    return [href for href in Links(response).hrefs if not leads_somewhere(client, urljoin(address, href))]
+
+
+def leads_somewhere(client, address):
+    target, fragment = urldefrag(address)
+    if not target.startswith("/"):  # somebody else's page
+        return True
+    answer = client.get(target, follow=True)
+    if answer.status_code != 200:
+        return False
+    return not fragment or fragment in Links(answer).ids
+
+
+@pytest.mark.parametrize(
+    "address", ["/en/", "/en/lab/", *(f"/en/concepts/{slug}/" for slug in book("en").pages)]
+)
+def test_every_link_of_a_page_leads_somewhere(address):
+    assert broken(Client(), address) == []
+
+
+def test_every_link_of_a_run_leads_somewhere(submit, finish, seeded):
+    from api.runs.sharing import share_key
+
+    assert broken(Client(), f"/en/lab/runs/{submit().id}/") == []
+    assert broken(Client(), f"/en/lab/runs/{finish(submit(inputs=seeded(2, 3, 4, 8))).id}/") == []
+    owned = finish(submit(owner="token:1"))
+    assert broken(Client(), f"/en/lab/runs/{owned.id}/?key={share_key(owned)}") == []
