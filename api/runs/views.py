@@ -20,6 +20,7 @@ from api.errors import Problem
 from api.openapi import IDEMPOTENCY_KEY, PREFER, problems
 from api.pagination import NewestFirst
 from api.runs import schema
+from api.runs.downloads import download
 from api.runs.representation import represent
 from api.runs.submission import Submission, submit_body
 from api.views import AnyAccept, ApiView
@@ -75,7 +76,7 @@ class RunView(ApiView):
         )
         submission = submit_body(body, caller=self.caller, key=key)
         waited = preferences.wait_for(submission.run, seconds)
-        status = 200 if waited and submission.run.is_terminal else 202
+        status = 200 if submission.run.is_terminal else 202
         return self.answer(
             submission.run, status, waited=seconds if waited else None, replayed=submission.replayed
         )
@@ -167,16 +168,9 @@ class ArtifactView(RunView):
     def get(self, request: Request, run_id: str, name: str) -> HttpResponse:
         run = self.find(run_id)
         try:
-            content, media_type = artifacts.open_artifact(run, name)
+            return download(request._request, run, name)
         except KeyError:
             raise Problem(404, self._why_not(run, name)) from None
-        # Random floats do not compress; without this the middleware would spend seconds on finding out.
-        request._request.META["HTTP_ACCEPT_ENCODING"] = "identity"
-        headers: dict[str, Any] = {
-            "Content-Disposition": f'attachment; filename="{run.id}-{name}"',
-            "X-Content-Type-Options": "nosniff",
-        }
-        return HttpResponse(content, content_type=media_type, headers=headers)
 
     @staticmethod
     def _why_not(run: Run, name: str) -> str:

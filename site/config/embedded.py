@@ -246,7 +246,9 @@ class Deployment:
     def _answers(self) -> bool:
         connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=5)
         try:
-            connection.request("GET", "/api/v1/readyz", headers={"Accept": "application/json"})
+            # By this machine's own name, which is always allowed, whatever address it listens on.
+            headers = {"Accept": "application/json", "Host": "127.0.0.1"}
+            connection.request("GET", "/api/v1/readyz", headers=headers)
             return connection.getresponse().status == 200
         except (OSError, http.client.HTTPException):
             return False

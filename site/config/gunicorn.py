@@ -1,16 +1,18 @@
 """How the web process is served (see `gunicorn --config python:config.gunicorn`).
 
-A request that waits for its run (`Prefer: wait`) holds a thread and nothing else, hence many
-threads in few processes. The application is loaded once and shared by fork.
+A request that waits for its run (`Prefer: wait`, and a run's page) keeps a thread and that thread's database
+connection and takes no processor time, hence many threads in few processes. The database must allow a
+connection to each thread of each process. The application is loaded once and shared by fork.
 """
 
-import os
 from pathlib import Path
 
-bind = f"{os.environ.get('ATTENTION_LAB_HOST', '127.0.0.1')}:{os.environ.get('PORT', '8000')}"
+from config import env, settings
+
+bind = f"{env.text('ATTENTION_LAB_HOST', '127.0.0.1')}:{env.integer('PORT', 8000)}"
 worker_class = "gthread"
-workers = int(os.environ.get("ATTENTION_LAB_WEB_PROCESSES", "2"))
-threads = int(os.environ.get("ATTENTION_LAB_WEB_THREADS", "32"))
+workers = env.integer("ATTENTION_LAB_WEB_PROCESSES", 2)
+threads = settings.WEB_THREADS
 preload_app = True
 keepalive = 5
 timeout = 60

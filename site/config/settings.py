@@ -3,7 +3,10 @@
 Everything that an operator may set is read through `env` and starts with ATTENTION_LAB_.
 """
 
+import os
 import secrets
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import dj_database_url
@@ -21,14 +24,22 @@ def embedded_secret() -> str:
     path = DATA_DIR / "secret-key"
     if not path.exists():
         DATA_DIR.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-        path.write_text(secrets.token_urlsafe(50))
+        # Under its name there is a whole key or none: two processes may start at once, and either may die.
+        descriptor, draft = tempfile.mkstemp(prefix=".secret-key-", dir=DATA_DIR)  # readable by us alone
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(secrets.token_urlsafe(50))
+            with suppress(FileExistsError):  # the other process was first, and its key counts
+                os.link(draft, path)
+        finally:
+            os.unlink(draft)
     return path.read_text()
 
 
 DEBUG = env.flag("ATTENTION_LAB_DEBUG", False)
 SECRET_KEY = env.text("ATTENTION_LAB_SECRET_KEY") or embedded_secret()
-ALLOWED_HOSTS = env.words("ATTENTION_LAB_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
+# This machine's own names always count: health checks ask from inside.
+ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *env.words("ATTENTION_LAB_ALLOWED_HOSTS", "")]
 CSRF_TRUSTED_ORIGINS = env.words("ATTENTION_LAB_TRUSTED_ORIGINS", "")
 HTTPS = env.flag("ATTENTION_LAB_HTTPS", False)
 NUM_PROXIES = env.integer("ATTENTION_LAB_NUM_PROXIES", 0)
@@ -147,6 +158,7 @@ SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = HTTPS
+SECURE_REDIRECT_EXEMPT = [r"^api/v1/(healthz|readyz)$"]  # asked from inside, where there is no HTTPS
 SECURE_HSTS_SECONDS = 31_536_000 if HTTPS else 0
 if NUM_PROXIES:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
@@ -155,10 +167,14 @@ MAX_BODY_BYTES = 32 * 1024 * 1024
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
 # What the uploads of one address may hold at once without a token.
 ANONYMOUS_UPLOAD_BYTES = env.integer("ATTENTION_LAB_ANONYMOUS_UPLOAD_BYTES", 256 * 1024**2)
-# Requests of one web process that may wait for a run at once: below its threads, so that waiting
-# never keeps others out.
-MAX_WAITERS = env.integer("ATTENTION_LAB_MAX_WAITERS", 24)
+# The threads of one web process, and how many of its requests may wait for a run at once: fewer, so that
+# waiting never keeps others out (see api.checks).
+WEB_THREADS = env.integer("ATTENTION_LAB_WEB_THREADS", 32)
+MAX_WAITERS = env.integer("ATTENTION_LAB_MAX_WAITERS", max(0, WEB_THREADS - 8))
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 5_000
+
+# The address of a run's page (named, with `run_id`): the API's documents link to it.
+RUN_PAGE = "lab:run"
 
 # --- REST ----------------------------------------------------------------------------------
 

@@ -49,9 +49,11 @@ def index(text: str, size: int) -> int:
 
 
 def result(run: Run, spec: RunSpec, request: HttpRequest) -> dict[str, Any]:
-    loaded = artifacts.load_results(run)
-    maps = [name for name in arrays.MAPS if name in loaded]
+    maps = [name for name in arrays.MAPS if name in run.array_info]
     choice = Choice.read(request.GET, spec, maps)
+    loaded = artifacts.load_results(run, ["out", "lse", choice.map])  # a page shows one matrix of the others
+    if not loaded:
+        maps = []
     found = run.result or {}
     return {
         "choice": choice,
@@ -132,12 +134,15 @@ def map_section(
 
 
 def standalone_map(run: Run, name: str, request: HttpRequest) -> str | None:
-    """A heat map as a file of its own; None when the run has no such matrix."""
+    """A heat map as a file of its own; None when the run has no such matrix, or its file is gone."""
     if name not in run.array_info:
         return None
     spec = RunSpec.from_dict(run.spec)
     choice = Choice.read(request.GET, spec, [name])
-    values = arrays.one(artifacts.load_results(run)[name], name, spec, choice.batch, choice.head)
+    array = artifacts.load_result(run, name)
+    if array is None:
+        return None
+    values = arrays.one(array, name, spec, choice.batch, choice.head)
     if not values.size:
         return None
     return heatmap.document(heatmap.figure(values, arrays.MAPS[name]), str(MAP_NAMES[name]))

@@ -1,6 +1,5 @@
 """The pages of the lab. Thin: a form builds a request, `api` and `workers` do it, presentation shows it."""
 
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
@@ -14,17 +13,17 @@ from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 from rest_framework.renderers import JSONRenderer
 
+from api import preferences
 from api.callers import caller_of
 from api.runs import sharing
+from api.runs.downloads import download
 from api.runs.representation import represent
 from lab import arrays, fork, presentation, results, snippets, submission
 from lab.forms import LabForm
-from workers import artifacts, runs
-from workers.models import Kind, Run
+from workers import runs
+from workers.models import ID_ALPHABET, Kind, Run
 
 WAIT_SECONDS = 10
-# A page that waits holds a web thread; the others must stay free for everybody else.
-waiting = threading.BoundedSemaphore(8)
 
 View = Callable[..., HttpResponse]
 
@@ -117,6 +116,8 @@ def estimate_context(request: HttpRequest, form: LabForm, answer: submission.Ans
 
 def find(run_id: str, request: HttpRequest) -> Run:
     """The run, if there is one and the link may open it; the two failures look the same."""
+    if not set(run_id) <= set(ID_ALPHABET):  # PostgreSQL does not even look for some characters
+        raise Http404
     try:
         run = runs.get(run_id)
     except Run.DoesNotExist:
@@ -149,21 +150,12 @@ def run(request: HttpRequest, run: Run) -> HttpResponse:
 @run_view
 def live(request: HttpRequest, run: Run) -> HttpResponse:
     """The changing part of a run's page, once it has changed (or after a while, unchanged)."""
-    waited = wait(run)
+    seen = request.GET.get("seen", run.status)
+    # What the page shows may be old already: then there is nothing to wait for.
+    waited = run.status != seen or preferences.wait_for(run, WAIT_SECONDS, for_any_change=True)
     is_new = run.status != request.GET.get("seen")
     context = {**presentation.page(run, request), "is_live": True, "is_new": is_new, "pause": not waited}
     return render(request, "lab/parts/run.html", context)
-
-
-def wait(run: Run) -> bool:
-    """Wait for a change; False (at once) when too many pages wait already."""
-    if not waiting.acquire(blocking=False):
-        return False
-    try:
-        runs.wait(run, WAIT_SECONDS, for_any_change=True)
-    finally:
-        waiting.release()
-    return True
 
 
 @require_POST
@@ -190,11 +182,9 @@ def document(request: HttpRequest, run: Run) -> HttpResponse:
 def file(request: HttpRequest, run: Run, name: str) -> HttpResponse:
     """One array or bundle as a file."""
     try:
-        content, media_type = artifacts.open_artifact(run, name)
+        return download(request, run, name)
     except KeyError:
         raise Http404 from None
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return HttpResponse(content, content_type=media_type, headers=headers)
 
 
 @require_safe

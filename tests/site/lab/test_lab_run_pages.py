@@ -3,6 +3,7 @@
 import html
 import json
 import re
+import threading
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from django.test import Client
 
 from api.runs.sharing import share_key
-from workers import runs
+from workers import artifacts, runs
 from workers.models import Run, Status
 
 pytestmark = pytest.mark.django_db
@@ -99,17 +100,24 @@ def test_the_live_part_is_silent_when_nothing_has_changed(client, submit, monkey
 
 
 def test_pages_that_wait_leave_threads_for_others(client, submit, monkeypatch):
-    from lab import views
+    """Pages and requests of the API share one number of waiters, below the threads of the process."""
+    from api import preferences
 
     run = submit()
     monkeypatch.setattr(runs, "wait", lambda *_args, **_options: pytest.fail("it waited"))
-    taken = [views.waiting.acquire(blocking=False) for _ in range(100)].count(True)
-    try:
+    monkeypatch.setattr(preferences, "_waiting", threading.BoundedSemaphore(1))
+    with preferences._waiting:
         shown = client.get(f"/en/lab/runs/{run.id}/live/").content.decode()
-    finally:
-        for _ in range(taken):
-            views.waiting.release()
     assert 'hx-trigger="load delay:2s, every 15s"' in shown
+
+
+def test_a_page_that_shows_an_old_status_does_not_wait(client, submit, monkeypatch):
+    run = submit()
+    runs.claim(run.id)
+    monkeypatch.setattr(runs, "wait", lambda *_args, **_options: pytest.fail("it waited"))
+    shown = client.get(f"/en/lab/runs/{run.id}/live/?seen=queued").content.decode()
+    assert "A worker is computing it" in shown
+    assert 'hx-trigger="load, every 15s"' in shown
 
 
 def test_cancel_ends_the_run_and_comes_back_to_its_page(client, submit):
@@ -189,8 +197,6 @@ def test_missing_figures_leave_out_their_card_only(client, submit, finish):
 
 def test_pickers_choose_batch_head_and_matrix(client, submit, finish, seeded):
     run = finish(submit(inputs=seeded(2, 3, 4, 8), returns=("out", "weights", "scores")))
-    from workers import artifacts
-
     weights = artifacts.load_results(run)["weights"]
     for batch, head in ((0, 0), (1, 2)):
         shown = page(client, run, f"?batch={batch}&head={head}")
@@ -258,10 +264,46 @@ def test_each_download_is_the_array(client, submit, finish):
     for address, name in found:
         response = client.get(address)
         assert response.status_code == 200
-        assert response.headers["Content-Disposition"] == f'attachment; filename="{name}"'
+        assert response.headers["Content-Disposition"] == f'attachment; filename="{run.id}-{name}"'
         if name == "out.npy":
             assert np.load(io.BytesIO(response.content)).shape == (3, 2)
     assert client.get(f"/en/lab/runs/{run.id}/files/secret.npy").status_code == 404
+
+
+def test_a_download_is_sent_as_it_is(client, submit, finish, seeded):
+    """Random numbers do not compress: trying to would only cost time."""
+    run = finish(submit(inputs=seeded(1, 2, 64, 64)))
+    for address in (f"/en/lab/runs/{run.id}/files/out.npy", f"/api/v1/runs/{run.id}/artifacts/out.npy"):
+        response = client.get(address, headers={"Accept-Encoding": "gzip"})
+        assert response.status_code == 200
+        assert "Content-Encoding" not in response
+        assert response["X-Content-Type-Options"] == "nosniff"
+
+
+def test_a_run_whose_files_are_gone_still_has_its_page(client, submit, finish):
+    run = finish(submit())
+    artifacts.delete(run.id)
+    shown = page(client, run)
+    assert "The stored arrays of this run are gone" in shown
+    assert "2.5e−6" in shown
+    for gone in ("weights.svg", "files/out.npy", "files/result.npz"):
+        assert client.get(f"/en/lab/runs/{run.id}/{gone}").status_code == 404, gone
+
+
+def test_a_page_reads_only_the_arrays_that_it_shows(client, submit, finish, monkeypatch):
+    run = finish(submit(returns=("out", "lse", "weights", "scores", "masked_scores")))
+    read = []
+    original = artifacts.load_results
+
+    def load_results(run, names):
+        found = original(run, names)
+        read.append(set(found))
+        return found
+
+    monkeypatch.setattr(artifacts, "load_results", load_results)
+    page(client, run, "?map=scores")
+    client.get(f"/en/lab/runs/{run.id}/weights.svg")
+    assert read == [{"out", "lse", "scores"}, {"weights"}]
 
 
 def test_json_and_svg_forms(client, submit, finish):
@@ -359,6 +401,22 @@ def test_an_unknown_run_is_a_friendly_404(client):
     assert b"There is no such run" in response.content
 
 
+@pytest.mark.parametrize("run_id", ["abc%00", "%00", "a" * 400, "%E2%80%AE", "'", "ABC", "%F0%9F%98%80"])
+def test_an_address_that_no_run_can_have_is_never_looked_up(client, monkeypatch, run_id):
+    """PostgreSQL refuses some characters: that would be an error of ours."""
+    found = runs.get
+
+    def get(run_id):
+        assert re.fullmatch("[0-9a-z]*", run_id), "it was looked up"
+        return found(run_id)
+
+    monkeypatch.setattr(runs, "get", get)
+    for address in ("", "live/", "weights.svg", "files/out.npy"):
+        assert client.get(f"/en/lab/runs/{run_id}/{address}").status_code == 404, address
+    assert client.get(f"/en/lab/runs/{run_id}.json").status_code == 404
+    assert client.get(f"/en/lab/?from={run_id}").status_code == 404
+
+
 def test_a_compilation_has_no_page(client, submit):
     run = submit()
     Run.objects.filter(pk=run.pk).update(kind="compile")
@@ -367,13 +425,15 @@ def test_a_compilation_has_no_page(client, submit):
 
 def test_an_owned_run_opens_with_its_key_only(client, submit, finish):
     run = finish(submit(owner="token:1"))
+    key = share_key(run)
+    wrong = ("y" if key[0] == "x" else "x") + key[1:]
     addresses = ["", "live/", "files/out.npy", "weights.svg"]
     for address in [f"/en/lab/runs/{run.id}/{name}" for name in addresses] + [f"/en/lab/runs/{run.id}.json"]:
         assert client.get(address).status_code == 404
-        assert client.get(address, {"key": "x" + share_key(run)[1:]}).status_code == 404
-        assert client.get(address, {"key": share_key(run)}).status_code == 200
+        assert client.get(address, {"key": wrong}).status_code == 404
+        assert client.get(address, {"key": key}).status_code == 200
     assert client.get("/en/lab/", {"from": run.id}).status_code == 404
-    assert client.get("/en/lab/", {"from": run.id, "key": share_key(run)}).status_code == 200
+    assert client.get("/en/lab/", {"from": run.id, "key": key}).status_code == 200
 
 
 def test_the_json_of_a_shared_page_names_files_that_open(client, submit, finish, seeded):
