@@ -198,9 +198,7 @@ def _container(renderer: Any, tokens: Sequence[Token], index: int, options: Any,
     token = tokens[index]
     kind = token.type.removeprefix("container_").rpartition("_")[0]
     if token.nesting < 0:
-        return {"figure": "</figcaption></figure>\n", "symbols": "", "question": "</details>\n"}.get(
-            kind, "</aside>\n"
-        )
+        return ENDS.get(kind, "</aside>\n")
     argument = str(token.meta["argument"])
     words = str(_inline(argument, env))
     if kind == "figure":

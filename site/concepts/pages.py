@@ -21,7 +21,7 @@ from concepts.markup import Context, Heading, Slot, Symbol, render
 
 CONTENT = Path(__file__).resolve().parent / "content"
 REQUIRED = ("title", "part", "summary", "covers", "sources")
-OPTIONAL = ("prerequisites", "next", "figure", "symbols", "kernels", "engines")
+OPTIONAL = ("prerequisites", "next", "figure", "symbols")
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,6 @@ class Page:
     prerequisites: tuple[Entry, ...]
     next: tuple[Entry, ...]
     sources: tuple[Source, ...]
-    engines: tuple[str, ...]
     pieces: tuple[str | Slot, ...]
     headings: tuple[Heading, ...]
     facts: frozenset[str]
@@ -79,10 +78,6 @@ class Book:
     language: str
     parts: tuple[Part, ...]
     pages: Mapping[str, Page]
-
-    @property
-    def size(self) -> int:
-        return sum(len(part.entries) for part in self.parts)
 
 
 def _yaml(path: Path) -> Any:
@@ -158,7 +153,6 @@ def load_page(path: Path, listed: Mapping[str, Entry]) -> Page:
         prerequisites=tuple(listed[slug] for slug in front.get("prerequisites", [])),
         next=tuple(listed[slug] for slug in front.get("next", [])),
         sources=tuple(bibliography[key] for key in front["sources"]),
-        engines=tuple(front.get("engines", [])),
         pieces=tuple(pieces),
         headings=tuple(headings),
         facts=frozenset(context.used["facts"]),

@@ -33,7 +33,8 @@ SUFFIX = re.compile(
     r"(?:\s*,\s*\w+\s*=\s*(?:<[^<>]*>|\([^()]*\)|'[^']*'|\"[^\"]*\"|[\w.:]+))*(?:\s*,)?\s*\)(?:\s*;)?"
 )
 MAX_SUFFIX = 1_000  # characters; what numpy and torch print after the last bracket is shorter
-# What a word is comes after it was cut out: a pattern with a look-ahead would read long digits again and again.
+# What a word is comes after it was cut out: a pattern with a look-ahead would read long digits again and
+# again.
 TOKEN = re.compile(
     r"""(?P<newline>\n)
     |(?P<space>[^\S\n]+)

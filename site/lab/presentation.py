@@ -25,6 +25,7 @@ STATUS_NAMES = {
     Status.TIMED_OUT: gettext_lazy("timed out"),
     Status.CANCELED: gettext_lazy("canceled"),
 }
+
 # --- The whole page -------------------------------------------------------------------------------
 
 
@@ -104,7 +105,6 @@ def estimate(cost: Estimate, budget_seconds: int) -> dict[str, Any]:
     return {
         "seconds": units.seconds(cost.predicted_seconds),
         "budget": budget_seconds,
-        "share": min(1.0, cost.predicted_seconds / budget_seconds),
         "flops": units.count(cost.flops),
         "memory": units.size(cost.predicted_bytes),
         "output": units.count(cost.output_elements),

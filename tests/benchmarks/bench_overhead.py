@@ -7,7 +7,6 @@ turn, so that whatever else the machine does hits both.
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -139,4 +138,3 @@ def test_many_at_once(sqlite_lab):
         times = [took for taken in pool.map(client, range(16)) for took in taken]
     elapsed = time.perf_counter() - started
     print("\n" + line("16 clients, tiny runs", times) + f"   {len(times) / elapsed:.0f} runs/s")
-    assert statistics.fmean(times) > 0

