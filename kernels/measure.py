@@ -1,4 +1,7 @@
-"""How long and how much: time of one call, peak memory of a block, memory traffic. Each names its method."""
+"""How long and how much: the time of one call, and the peak memory of a block with the method it was read by.
+
+Memory traffic is counted by ``kernels.flash.interpreter`` or modelled by ``kernels.estimate``.
+"""
 
 from __future__ import annotations
 

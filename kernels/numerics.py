@@ -39,10 +39,11 @@ def compare(
     """The ``numerics`` object of a run: errors of ``out``, and of each other result under ``arrays``.
 
     ``max_rel_err`` is the largest error over the largest |reference|. Non-finite values that agree are no
-    error; a NaN is counted and puts the result outside its bound.
+    error. A NaN is counted and puts the result outside its bound, and so does an infinite error, even where
+    the bound itself is beyond float64 ("inf").
     """
     numerics = {"reference": "float64", **errors(results["out"], reference["out"])}
-    numerics["bound"] = bound
+    numerics["bound"] = _json(bound)
     numerics["within_bound"] = bool(_within(numerics, bound))
     numerics["arrays"] = {
         name: errors(results[name], reference[name])
@@ -56,7 +57,7 @@ def errors(result: Array, reference: Array) -> dict[str, Any]:
     """max_abs_err, max_rel_err, rmse and nan_count of one array against its reference."""
     wide = result.astype(np.float64)
     nan = np.isnan(wide)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         error = np.where((wide == reference) | nan, 0.0, np.abs(wide - reference))
     finite = np.abs(reference[np.isfinite(reference)])
     largest = float(finite.max()) if finite.size else 0.0
@@ -64,9 +65,16 @@ def errors(result: Array, reference: Array) -> dict[str, Any]:
     return {
         "max_abs_err": _json(max_abs),
         "max_rel_err": _json(max_abs / largest if largest else (0.0 if max_abs == 0.0 else math.inf)),
-        "rmse": _json(math.sqrt(float(np.mean(error**2))) if error.size else 0.0),
+        "rmse": _json(_root_mean_square(error, max_abs)),
         "nan_count": int(np.count_nonzero(nan)),
     }
+
+
+def _root_mean_square(error: Array, largest: float) -> float:
+    """Of errors up to ``largest``, by which they are divided before they are squared: 1e200² overflows."""
+    if largest == 0.0 or not math.isfinite(largest):
+        return largest
+    return largest * math.sqrt(float(np.mean((error / largest) ** 2)))
 
 
 def error_bound(spec: RunSpec, arrays: Mapping[str, Array]) -> float:
@@ -76,7 +84,7 @@ def error_bound(spec: RunSpec, arrays: Mapping[str, Array]) -> float:
         return 0.0
     unit = UNIT_ROUNDOFF[spec.dtype]
     kept = min(unit, UNIT_ROUNDOFF["float32"])
-    product = abs(spec.scale) * _largest_norm(arrays["q"]) * _largest_norm(arrays["k"])
+    product = _product(abs(spec.scale), _largest_norm(arrays["q"]), _largest_norm(arrays["k"]))
     largest_v = float(np.max(np.abs(arrays["v"]), initial=0.0))
     score = kept * product * (2 + LAMBDA * math.sqrt(spec.head_dim))
     logit = score + 4 * kept * (product + _largest_bias(spec, arrays))
@@ -87,8 +95,19 @@ def error_bound(spec: RunSpec, arrays: Mapping[str, Array]) -> float:
 
 def _largest_norm(array: Array) -> float:
     """The largest Euclidean norm of a row."""
-    squares = np.einsum("...i,...i->...", array, array, dtype=np.float64, casting="unsafe")
-    return math.sqrt(float(squares.max(initial=0.0)))
+    # In float64 the square of a float32 neither overflows nor vanishes; that of a float64 may.
+    largest = float(np.max(np.abs(array), initial=0.0)) if array.dtype == np.float64 else 1.0
+    if largest == 0.0:
+        return 0.0
+    scaled = array if largest == 1.0 else array / largest
+    squares = np.einsum("...i,...i->...", scaled, scaled, dtype=np.float64, casting="unsafe")
+    return largest * math.sqrt(float(squares.max(initial=0.0)))
+
+
+def _product(*factors: float) -> float:
+    """Of three factors ≥ 0, infinite only if the product itself is; 0 with a factor 0, even beside ∞."""
+    low, middle, high = sorted(factors)
+    return low * high * middle if low else 0.0
 
 
 def _largest_bias(spec: RunSpec, arrays: Mapping[str, Array]) -> float:

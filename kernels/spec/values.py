@@ -42,8 +42,10 @@ def _check_numbers(
         problems.add(pointer, "boolean", f"{name} holds booleans; send numbers")
         return
     limit = largest(spec.dtype)
-    # In float64: compared as float16, the limit of float32 would itself be infinite.
-    wrong = ~(np.abs(array.astype(np.float64, copy=False)) <= limit)
+    # In float64: compared as float16, the limit of float32 would itself be infinite. What is beyond float64
+    # (a long double of an upload) becomes infinite there, which is what is looked for.
+    with np.errstate(over="ignore", invalid="ignore"):
+        wrong = ~(np.abs(array.astype(np.float64, copy=False)) <= limit)
     if not wrong.any():
         return
     lengths = arrays.get("q_lens" if name in ("q", "dout") else "kv_lens")
@@ -82,7 +84,8 @@ def _check_mask(array: Array, problems: Problems) -> None:
         )
         problems.add(pointer, "bad-dtype", detail)
         return
-    wrong = ~(array.astype(np.float64, copy=False) <= largest("float32"))
+    with np.errstate(over="ignore", invalid="ignore"):
+        wrong = ~(array.astype(np.float64, copy=False) <= largest("float32"))
     if wrong.any():
         where = np.unravel_index(int(wrong.argmax()), wrong.shape)
         detail = (

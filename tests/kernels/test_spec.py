@@ -353,6 +353,20 @@ def test_ragged_batches_may_hold_nan_beyond_their_lengths() -> None:
     assert "nan at index [1, 0, 2, 0]" in problems(given)["/inputs/q"][2]
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("given", [np.float16("inf"), np.float32(3e38), np.longdouble("1e4000")])
+def test_what_is_beyond_the_dtype_is_a_problem_and_no_warning(given: np.floating[Any]) -> None:
+    request = body(inputs={"q": {"upload": "u", "name": "q"}}, dtype="float16")
+    assert problems(request, load_upload=lambda *_: np.full((3, 2), given))["/inputs/q"][0] == 422
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_mask_beyond_float64_is_a_problem_and_no_warning() -> None:
+    request = body(inputs={"attn_mask": {"upload": "u", "name": "mask"}})
+    found = problems(request, load_upload=lambda *_: np.full((3, 3), np.longdouble("1e4000")))
+    assert found["/inputs/attn_mask"][:2] == (422, "not-finite")
+
+
 def test_text_that_cannot_be_encoded_is_escaped() -> None:
     with pytest.raises(SpecError) as caught:
         parse_run(body("\ud800") | {"\udfff/~": 1})
