@@ -116,6 +116,26 @@ def test_what_the_page_claims_about_the_example_is_so() -> None:
     assert np.allclose(swapped.out, usual.out[order])
 
 
+def test_no_smaller_non_negative_whole_numbers_give_the_weights_of_the_example() -> None:
+    """Every pair of matrices with a smaller sum is tried. Rows of scores that differ by a constant have the
+    same weights."""
+    from itertools import product
+
+    from concepts.figures.by_hand import KEYS, QUERIES
+
+    def differences(queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        scores = queries @ keys.swapaxes(-1, -2)
+        return scores - scores[..., :1]
+
+    wanted, total = differences(np.array(QUERIES), np.array(KEYS)), np.sum(QUERIES) + np.sum(KEYS)
+    small = [entries for entries in product(range(total), repeat=6) if sum(entries) < total]
+    matrices = np.array(small).reshape(-1, 3, 2)
+    sums = matrices.sum((1, 2))
+    for queries, size in zip(matrices, sums, strict=True):
+        keys = matrices[sums < total - size]
+        assert not (differences(queries, keys) == wanted).all((1, 2)).any(), queries
+
+
 def test_the_bibliography_is_complete() -> None:
     for source in sources().values():
         assert source.authors
