@@ -1,12 +1,13 @@
 """Admission: what a run would cost, held against what it may, before anything is queued."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from django.conf import settings
 
 from kernels.estimate import Estimate, estimate
+from kernels.flash.tiles import tile_problems
 from kernels.registry import ENGINES
 from kernels.spec import FieldProblem, RunSpec
 
@@ -61,14 +62,18 @@ def admit(spec: RunSpec, budget_seconds: float) -> Estimate:
     return cost
 
 
-def admit_compile(spec: RunSpec) -> None:
-    """Refused when the kernel of `spec` cannot be compiled: only Triton engines are, if there is a worker."""
+def admit_compile(spec: RunSpec, targets: Sequence[str]) -> None:
+    """Refused when the kernel of `spec` cannot be compiled: only Triton engines are, if there is a worker,
+    and with tiles that the targets can hold."""
     if "compile" not in settings.QUEUES:
         raise Refused([FieldProblem("/targets", "no-compiler", "this deployment has no compile worker.")])
     if not ENGINES[spec.engine].is_triton:
         compiled = ", ".join(name for name, engine in ENGINES.items() if engine.is_triton)
         detail = f"engine {spec.engine} has no kernel of ours to compile; use {compiled}."
         raise Refused([FieldProblem("/engine", "not-compiled", detail)])
+    problems = tile_problems(spec, targets)
+    if problems:
+        raise Refused(problems)
 
 
 def queue_for(spec: RunSpec) -> str:

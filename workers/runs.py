@@ -74,7 +74,7 @@ def prepare_compile(
 
     Only the shapes of the inputs matter, so none are kept.
     """
-    limits.admit_compile(spec)
+    limits.admit_compile(spec, targets)
     run = _new(spec, "compile", owner, caller, budget_seconds)
     run.kind, run.targets = Kind.COMPILE, list(targets)
     run.predicted_seconds = limits.COMPILE_SECONDS * len(targets)

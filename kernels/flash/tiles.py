@@ -7,10 +7,17 @@ tile, so that the number of tiles is what costs: there tiles are as large as Tri
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
+
 from kernels.spec.model import RunSpec
+from kernels.spec.problems import FieldProblem
+from kernels.targets import REGISTER_LIMIT, TARGETS, WARP_SIZE
 
 MIN_DIM = 16  # tl.dot multiplies nothing narrower
 INTERPRETER_BLOCK = 1024  # 1024 × 1024 scores: Triton's largest tile
+THREADS = 4 * WARP_SIZE  # of a program: four warps, Triton's default
+MAX_UNROLLED = 4096  # float32 multiply-adds of a thread: about 15 s of compiling on one core, growing faster
 
 
 def next_power_of_two(n: int) -> int:
@@ -46,3 +53,63 @@ def default_tiles(q_len: int, kv_len: int, dim: int, dtype: str, *, interpreted:
         largest_m, largest_n = (128, 64) if padded_dim(dim) <= 128 else (64, 32)
     fit_m, fit_n = (max(MIN_DIM, next_power_of_two(length)) for length in (q_len, kv_len))
     return min(largest_m, fit_m), min(largest_n, fit_n)
+
+
+def tile_problems(spec: RunSpec, targets: Iterable[str]) -> list[FieldProblem]:
+    """Why the tiles of ``spec`` cannot be compiled for some of ``targets``; each names the largest that can.
+
+    A tile far beyond the machine still compiles, after minutes, into a kernel that cannot be launched. The
+    tiles chosen by default always pass.
+    """
+    block_m, block_n = choose_tiles(spec, interpreted=False)
+    pointer = "/options/block_m" if spec.options.block_m else "/options/block_n"
+    problems = []
+    for target in targets:
+        excess = _excess(spec, target, block_m, block_n)
+        if excess is not None:
+            detail = f"tiles of {block_m} × {block_n} for {target}: {excess}. {_remedy(spec, target)}"
+            problems.append(FieldProblem(pointer, "tile-too-large", detail))
+    return problems
+
+
+def _excess(spec: RunSpec, target: str, block_m: int, block_n: int) -> str | None:
+    """What a tile needs more of than a multiprocessor has, or than can be compiled; None where it fits."""
+    item = 4 if spec.dtype == "float32" else 2
+    width_qk, width_v = padded_dim(spec.head_dim), padded_dim(spec.v_head_dim)
+    registers = 4 * block_m * (block_n + width_v) + item * block_m * width_qk
+    shared = item * (block_m * width_qk + block_n * (width_qk + width_v))  # without a second buffer
+    multiplies = block_m * block_n * (width_qk + width_v) // THREADS
+    most_shared = TARGETS[target].shared_bytes_per_block
+    if registers > 4 * REGISTER_LIMIT:
+        return _needs("scores, output and Q take", registers, 4 * REGISTER_LIMIT, "of registers")
+    if shared > most_shared:
+        return _needs("Q, K and V take", shared, most_shared, "of shared memory")
+    if spec.dtype == "float32" and multiplies > MAX_UNROLLED:
+        return (
+            f"each thread makes {multiplies:,} float32 multiply-adds, written out one by one; at most "
+            f"{MAX_UNROLLED:,} are compiled"
+        )
+    return None
+
+
+def _needs(what: str, needed: int, most: int, where: str) -> str:
+    return f"{what} {needed // 1024} KiB {where}, and a multiprocessor has {most // 1024} KiB"
+
+
+def _remedy(spec: RunSpec, target: str) -> str:
+    """The largest tile within the one asked for that fits."""
+    block_m, block_n = choose_tiles(spec, interpreted=False)
+    smaller = [
+        (m, n)
+        for m, n in itertools.product(_powers(block_m), _powers(block_n))
+        if _excess(spec, target, m, n) is None
+    ]
+    if not smaller:
+        return "No smaller tile fits either: lower the dim, or leave this target out."
+    m, n = max(smaller, key=lambda tile: (tile[0] * tile[1], tile[0]))
+    return f"The largest that fits is block_m {m} with block_n {n}."
+
+
+def _powers(largest: int) -> list[int]:
+    """Powers of two from MIN_DIM to ``largest``."""
+    return [1 << exponent for exponent in range(MIN_DIM.bit_length() - 1, largest.bit_length())]

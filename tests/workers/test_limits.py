@@ -108,3 +108,12 @@ def test_time_limits_that_do_not_nest_stop_the_start(settings, name, value):
     assert not [error for error in run_checks() if error.id == "workers.E001"]
     setattr(settings, name, value)
     assert [error for error in run_checks() if error.id == "workers.E001"]
+
+
+def test_a_tile_that_would_compile_for_minutes_is_refused_before_it_is_queued(settings):
+    settings.QUEUES = ["cpu", "compile"]
+    limits.admit_compile(spec_of(1024, engine="flash"), ["sm_80"])
+    large = spec_of(1024, engine="flash", options={"block_m": 512, "block_n": 512})
+    with pytest.raises(limits.Refused) as refused:
+        limits.admit_compile(large, ["sm_80", "sm_90"])
+    assert {problem.pointer for problem in refused.value.problems} == {"/options/block_m"}
