@@ -20,19 +20,23 @@ from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from triton.compiler import ASTSource, make_backend
 from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import MockTensor, create_function_from_signature
 
+from kernels.engines.tensors import TORCH_DTYPES
 from kernels.flash.kernel import flash_forward
-from kernels.flash.launch import KERNEL_VERSION
+from kernels.flash.launch import KERNEL_VERSION, MATRIX_FLAGS, shared_arguments
+from kernels.flash.scores import flash_scores
 from kernels.flash.tiles import choose_tiles, padded_dim
+from kernels.positions import query_offset
 from kernels.spec.model import RunSpec
 from kernels.targets import TARGETS, WARP_SIZE, resident_blocks
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 TEXTS = ("ttir", "ttgir", "llir", "ptx", "sass")
-POINTER_TYPES = {"float32": "*fp32", "float16": "*fp16", "bfloat16": "*bf16"}
-ALIGNMENT = 16  # bytes, and elements: what torch's allocator and a length divisible by 16 give a kernel
+DTYPES = ("float32", "float16", "bfloat16")
+KERNELS = {"flash_forward": flash_forward, "flash_scores": flash_scores}
 
 
 class CannotCompileError(Exception):
@@ -91,8 +95,8 @@ def environment() -> dict[str, Any]:
     return {"device": "none", "triton": triton.__version__, "kernel_version": KERNEL_VERSION}
 
 
-def compile_flash(spec: RunSpec, target: str) -> Compiled:
-    """The flash forward kernel as it would be launched for `spec` on `target` (a key of TARGETS).
+def compile_flash(spec: RunSpec, target: str, kernel: str = "flash_forward") -> Compiled:
+    """A flash kernel (a key of KERNELS) as it would be launched for `spec` on `target` (a key of TARGETS).
 
     Raises CannotCompileError for a dtype without a GPU form, and in a process that interprets kernels.
     """
@@ -100,72 +104,78 @@ def compile_flash(spec: RunSpec, target: str) -> Compiled:
         raise CannotCompileError(
             "this process interprets kernels (TRITON_INTERPRET=1) and cannot compile them"
         )
-    if spec.dtype not in POINTER_TYPES:
-        raise CannotCompileError(f"dtype {spec.dtype} has no GPU kernel; use {', '.join(POINTER_TYPES)}")
+    if spec.dtype not in DTYPES:
+        raise CannotCompileError(f"dtype {spec.dtype} has no GPU kernel; use {', '.join(DTYPES)}")
     multiprocessor = TARGETS[target]
-    kernel = triton.compile(
-        _source(spec), target=GPUTarget("cuda", multiprocessor.capability, WARP_SIZE), options={}
-    )
-    assembled = _assemble(kernel.asm["ptx"], multiprocessor.capability)
+    gpu = GPUTarget("cuda", multiprocessor.capability, WARP_SIZE)
+    source, options = _source(KERNELS[kernel], _arguments(spec, kernel), gpu)
+    built = triton.compile(source, target=gpu, options=options)
+    assembled = _assemble(built.asm["ptx"], multiprocessor.capability)
     sass = _disassemble(assembled.cubin)
-    shared, warps = int(kernel.metadata.shared), int(kernel.metadata.num_warps)
+    shared, warps = int(built.metadata.shared), int(built.metadata.num_warps)
     blocks, limited_by = resident_blocks(multiprocessor, assembled.registers, shared, warps)
     return Compiled(
         target=target,
         gpu=multiprocessor.title,
-        kernel="flash_forward",
+        kernel=kernel,
         registers=assembled.registers,
         spills_bytes=assembled.spills_bytes,
         shared_bytes=shared,
         shared_limit_bytes=multiprocessor.shared_bytes_per_block,
-        tmem_bytes=4 * 128 * int(getattr(kernel.metadata, "tmem_size", 0) or 0),  # columns of 128 words
+        tmem_bytes=4 * 128 * int(getattr(built.metadata, "tmem_size", 0) or 0),  # columns of 128 words
         num_warps=warps,
-        num_stages=int(kernel.metadata.num_stages),
+        num_stages=int(built.metadata.num_stages),
         blocks_per_sm=blocks,
         limited_by=limited_by,
         occupancy=blocks * warps / multiprocessor.max_warps,
         fits=blocks > 0,
         instructions=count_instructions(sass),
-        texts={**{name: str(kernel.asm[name]) for name in TEXTS if name != "sass"}, "sass": sass},
+        texts={**{name: str(built.asm[name]) for name in TEXTS if name != "sass"}, "sass": sass},
     )
 
 
-def _source(spec: RunSpec) -> ASTSource:
-    """The kernel with the types, constants and alignments of a real launch.
+def _source(
+    kernel: Any, arguments: Mapping[str, object], target: GPUTarget
+) -> tuple[ASTSource, dict[str, Any]]:
+    """The kernel with the types, constants and alignments of a launch with `arguments`, and the options.
 
-    Without the alignment the compiler must assume the worst: scalar loads, no asynchronous copies.
+    What Triton's JITFunction.run does, step by step, so that the kernel compiled is the one launched: an
+    integer equal to 1 (`group` without grouped heads, `q_len` in decoding) becomes a constant, and what 16
+    divides is known to be aligned. Without that the compiler must assume the worst: scalar loads, no
+    asynchronous copies.
     """
-    block_m, block_n = choose_tiles(spec, interpreted=False)
-    constants: dict[str, object] = {
-        "D": spec.head_dim,
-        "DV": spec.v_head_dim,
-        "BLOCK_D": padded_dim(spec.head_dim),
-        "BLOCK_DV": padded_dim(spec.v_head_dim),
-        "BLOCK_M": block_m,
-        "BLOCK_N": block_n,
-        "CAUSAL": spec.attention.is_causal,
-    }
-    pointer = POINTER_TYPES[spec.dtype]
-    scalars = {
-        "p_lse": "*fp32",
-        "scale": "fp32",
-        "offset": "i32",
-        "group": "i32",
-        "q_len": "i32",
-        "kv_len": "i32",
-    }
-    names = flash_forward.arg_names
-    signature = {name: "constexpr" if name in constants else scalars.get(name, pointer) for name in names}
-    lengths = {"q_len": spec.q_len, "kv_len": spec.kv_len}
-    aligned = {n for n in names if n.startswith("p_")} | {
-        n for n, size in lengths.items() if size % ALIGNMENT == 0
-    }
-    return ASTSource(
-        fn=flash_forward,
-        signature=signature,
-        constexprs={(names.index(name),): value for name, value in constants.items()},
-        attrs={(names.index(name),): [["tt.divisibility", ALIGNMENT]] for name in aligned},
+    backend = make_backend(target)
+    bind = create_function_from_signature(kernel.signature, kernel.params, backend)
+    bound, specialization, options = bind(**arguments)
+    options, signature, constants, attributes = kernel._pack_args(
+        backend, options, bound, specialization, options
     )
+    return ASTSource(kernel, signature, constants, attributes), vars(options)
+
+
+def _arguments(spec: RunSpec, kernel: str) -> dict[str, object]:
+    """What the launch of `spec` passes to a kernel, the arrays by their dtypes."""
+    offset = query_offset(spec)
+    if offset is None:
+        raise CannotCompileError("the flash engine takes positions as integers, not as lists")
+    given, full = MockTensor(TORCH_DTYPES[spec.dtype]), MockTensor(TORCH_DTYPES["float32"])
+    shared = shared_arguments(
+        scale=spec.scale,
+        is_causal=spec.attention.is_causal,
+        offset=offset,
+        group=spec.num_heads // spec.num_kv_heads if spec.num_kv_heads else 1,
+        n=spec.q_len,
+        m=spec.kv_len,
+        d=spec.head_dim,
+        tiles=choose_tiles(spec, interpreted=False),
+    )
+    if kernel == "flash_forward":
+        own = dict.fromkeys(("p_q", "p_k", "p_v", "p_o"), given) | {"p_lse": full}
+        return {**own, **shared, "DV": spec.v_head_dim, "BLOCK_DV": padded_dim(spec.v_head_dim)}
+    arrays = dict.fromkeys(("p_q", "p_k"), given)
+    arrays |= dict.fromkeys(("p_lse", "p_scores", "p_masked", "p_weights"), full)
+    flags = {flag: name in spec.returns for flag, name in MATRIX_FLAGS.items()}
+    return {**arrays, **shared, **flags}
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ INTERPRETED = isinstance(flash_forward, InterpretedFunction)
 KERNEL_VERSION = hashlib.sha256(
     b"".join((Path(__file__).parent / name).read_bytes() for name in ("kernel.py", "scores.py"))
 ).hexdigest()[:12]
-MATRICES = ("scores", "masked_scores", "weights")
+MATRIX_FLAGS = {"SCORES": "scores", "MASKED": "masked_scores", "WEIGHTS": "weights"}
+MATRICES = tuple(MATRIX_FLAGS.values())
 
 
 def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared:
@@ -98,25 +99,33 @@ def forward(
     results = {"out": out, "lse": lse, **matrices}
     if lse.numel() == 0:
         return results
-    block_m, block_n = tiles
-    # Beyond these bounds every key is seen, or none; clamped, the offset always fits 32 bits.
-    shared: dict[str, Any] = {
+    shared = shared_arguments(
+        scale=scale, is_causal=is_causal, offset=offset, group=heads // k.shape[1], n=n, m=m, d=d, tiles=tiles
+    )
+    try:
+        _launch(q, k, v, results, shared)
+    except OutOfResources as error:
+        raise CannotRunError(f"tiles of {tiles[0]} x {tiles[1]} do not fit this GPU ({error})") from error
+    return results
+
+
+def shared_arguments(
+    *, scale: float, is_causal: bool, offset: int, group: int, n: int, m: int, d: int, tiles: tuple[int, int]
+) -> dict[str, Any]:
+    """What both kernels are launched with beside their arrays."""
+    return {
         "scale": scale,
+        # Beyond these bounds every key is seen, or none; clamped, the offset always fits 32 bits.
         "offset": max(-n, min(m, offset)),
-        "group": heads // k.shape[1],
+        "group": group,
         "q_len": n,
         "kv_len": m,
         "D": d,
         "BLOCK_D": padded_dim(d),
-        "BLOCK_M": block_m,
-        "BLOCK_N": block_n,
+        "BLOCK_M": tiles[0],
+        "BLOCK_N": tiles[1],
         "CAUSAL": is_causal,
     }
-    try:
-        _launch(q, k, v, results, shared)
-    except OutOfResources as error:
-        raise CannotRunError(f"tiles of {block_m} x {block_n} do not fit this GPU ({error})") from error
-    return results
 
 
 def _launch(
@@ -138,9 +147,6 @@ def _launch(
     if m and any(name in results for name in MATRICES):
         # A result that was not asked for needs no memory: any pointer will do, it is not written to.
         targets = [results.get(name, lse) for name in MATRICES]
-        flags = {
-            flag: name in results
-            for flag, name in zip(("SCORES", "MASKED", "WEIGHTS"), MATRICES, strict=True)
-        }
+        flags = {flag: name in results for flag, name in MATRIX_FLAGS.items()}
         with patched_once() if INTERPRETED else nullcontext():
             flash_scores[(batch * heads, grid_m, grid_n)](q, k, lse, *targets, **shared, **flags)

@@ -24,6 +24,45 @@ print(json.dumps({t: {**(c := compile_flash(spec, t)).to_dict(), "texts": dict(c
 """
 
 
+# A launch through Triton's own path, stopped where it would touch the GPU, beside what we compile.
+LAUNCH = """
+import json, sys
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from kernels.compiling import KERNELS, compile_flash
+from kernels.engines.tensors import TORCH_DTYPES
+from kernels.flash.launch import prepare
+from kernels.spec import parse_run
+
+class Absent:
+    get_current_device = get_current_stream = lambda self, *_: 0
+    get_current_target = lambda self: GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
+
+def recorded(name, run):
+    def warmup(*args, **kwargs):
+        launched[name] = run(*args, **kwargs | {"warmup": True})
+    return warmup
+
+driver.set_active(Absent())
+for name, kernel in KERNELS.items():
+    kernel.run = recorded(name, kernel.run)
+found = []
+for body, target in json.loads(sys.argv[1]):
+    spec, launched = parse_run(body).spec, {}
+    for kernel in KERNELS.values():
+        kernel.device_caches.clear()  # the next one is for another GPU
+    arrays = {name: torch.zeros(spec.canonical_shape(name)).numpy() for name in "qkv"}
+    prepare(spec, arrays, "meta").compute()
+    for name, kernel in launched.items():
+        ours = compile_flash(spec, target, name)
+        ptx = ours.texts["ptx"]
+        found.append({"kernel": name, "same": ptx == kernel.asm["ptx"], "ptx": ptx, "fits": ours.fits,
+                      "counts": ours.instructions})
+print(json.dumps(found))
+"""
+
+
 def body(dtype="float16", length=1024, head_dim=64, **more):
     seeded = {"seed": 1, "shape": [1, 2, length, head_dim], "distribution": "normal"}
     return {
@@ -37,9 +76,13 @@ def body(dtype="float16", length=1024, head_dim=64, **more):
 
 
 def compiled(request_body, targets):
+    return printed_by(COMPILE, [request_body, targets])
+
+
+def printed_by(code, argument):
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     said = subprocess.run(
-        [sys.executable, "-c", COMPILE, json.dumps([request_body, targets])],
+        [sys.executable, "-c", code, json.dumps(argument)],
         env={**env, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
@@ -83,6 +126,31 @@ def test_what_is_reported_is_what_the_texts_say(half, target):
     assert f".target sm_{target.removeprefix('sm_')}" in found["texts"]["ptx"]
     assert re.search(r"tt\.dot", found["texts"]["ttir"])
     assert "/" not in "".join(re.findall(r'File "([^"]*)"', found["texts"]["sass"]))
+
+
+def parameters(ptx):
+    return len(re.findall(r"^\s*\.param ", ptx.split(".visible .entry")[1].split(")")[0], re.MULTILINE))
+
+
+def test_the_kernel_compiled_is_the_one_launched():
+    def of(q_len, heads, dim, **more):
+        q, k = ({"seed": 1, "shape": [1, h, n, dim]} for h, n in ((heads, q_len), (2, 96)))
+        return body(**{"inputs": {"q": q, "k": k, "v": k}, "options": {"block_m": 16, "block_n": 32}} | more)
+
+    cases = [
+        (of(96, 2, 64, dtype="bfloat16", options={"block_m": 64, "block_n": 32}), "sm_90"),
+        (of(1, 2, 59), "sm_80"),  # decoding: one query, an odd width
+        (of(33, 4, 16), "sm_80"),  # grouped heads, nothing that 16 divides
+        (of(33, 2, 16, **{"return": ["out", "scores", "weights"]}), "sm_80"),
+    ]
+    found = printed_by(LAUNCH, cases)
+    half, decoding, grouped, plain, _ = found
+    assert [case["kernel"] for case in found] == ["flash_forward"] * 4 + ["flash_scores"]
+    assert all(case["same"] and case["fits"] for case in found)
+    assert half["counts"]["wgmma"]
+    # An argument that is 1 is a constant and no parameter: group, and in decoding q_len.
+    assert parameters(plain["ptx"]) == parameters(grouped["ptx"]) - 1
+    assert parameters(decoding["ptx"]) == parameters(grouped["ptx"]) - 2
 
 
 def test_larger_tiles_need_more_shared_memory(half):
