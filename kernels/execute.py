@@ -31,7 +31,15 @@ from kernels.spec.values import ROUNDED
 
 OutOfMemoryError = torch.OutOfMemoryError  # of a GPU; on the CPU it is Python's MemoryError
 
-__all__ = ["CannotRunError", "DeadlineExceeded", "OutOfMemoryError", "Outcome", "execute", "materialise", "warm"]
+__all__ = [
+    "CannotRunError",
+    "DeadlineExceeded",
+    "OutOfMemoryError",
+    "Outcome",
+    "execute",
+    "materialise",
+    "warm",
+]
 
 
 TRITON_VERSION = importlib.metadata.version("triton")  # reads a file: once is enough

@@ -133,7 +133,8 @@ ENGINES: dict[str, Engine] = {
             devices=("cpu", "cuda"),
             notes=(
                 "Returns out alone: its LSE is private and the score matrix never exists.",
-                "Windows, ALiBi, positions and causal masks that are not square are passed as a mask tensor.",
+                "Windows, ALiBi, positions, and causal masks that are not square or have a scale ≤ 0, "
+                "are passed as a mask tensor.",
             ),
         ),
         Engine(
