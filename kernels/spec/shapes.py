@@ -51,6 +51,11 @@ def _ranks_are_right(spec: RunSpec, problems: Problems) -> bool:
         elif len(shape) != spec.rank and spec.rank in RANKS:
             detail = f"{name} has rank {len(shape)} but q has rank {spec.rank}; send all three alike"
             problems.add(join("/inputs", name), "wrong-rank", detail)
+    for name in ("past_key", "past_value"):
+        if name in spec.inputs and len(spec.inputs[name].shape) not in RANKS:
+            shape = _shape(spec, name)
+            detail = f"{name} has rank {len(shape)}, shape {shape}; it must be {LAYOUTS}"
+            problems.add(join("/inputs", name), "wrong-rank", detail)
     if spec.is_paged and len(_shape(spec, "block_table")) != 2:
         detail = f"block_table is [batch, max_blocks], not {_shape(spec, 'block_table')}"
         problems.add("/inputs/block_table", "wrong-rank", detail)

@@ -3,6 +3,7 @@
 # ruff: noqa: E501 - a table of mistakes reads best with one on a line
 
 import base64
+import contextlib
 import json
 import tracemalloc
 from typing import Any
@@ -373,3 +374,16 @@ def test_text_that_cannot_be_encoded_is_escaped() -> None:
     for problem in caught.value.problems:
         (problem.pointer + problem.detail).encode()
     assert any("~1~0" in p.pointer for p in caught.value.problems)
+
+
+@pytest.mark.parametrize("name", ["past_key", "past_value", "dout", "attn_mask", "block_table", "q_lens"])
+@pytest.mark.parametrize(
+    "value",
+    [[1], [], [True], [[1, 2]], [[[[1.0]]]], {"seed": 1, "shape": [4]}]
+    + [{"b64": "", "dtype": "float32", "shape": [0]}],
+)
+def test_an_input_of_any_rank_is_accepted_or_refused_but_never_breaks(name, value):
+    three = [[1, 0], [0, 1], [1, 1]]
+    body = {"engine": "reference", "inputs": {"q": three, "k": three, "v": three, name: value}}
+    with contextlib.suppress(SpecError):
+        parse_run(body)
