@@ -379,8 +379,15 @@ def test_text_that_cannot_be_encoded_is_escaped() -> None:
 @pytest.mark.parametrize("name", ["past_key", "past_value", "dout", "attn_mask", "block_table", "q_lens"])
 @pytest.mark.parametrize(
     "value",
-    [[1], [], [True], [[1, 2]], [[[[1.0]]]], {"seed": 1, "shape": [4]}]
-    + [{"b64": "", "dtype": "float32", "shape": [0]}],
+    [
+        [1],
+        [],
+        [True],
+        [[1, 2]],
+        [[[[1.0]]]],
+        {"seed": 1, "shape": [4]},
+        {"b64": "", "dtype": "float32", "shape": [0]},
+    ],
 )
 def test_an_input_of_any_rank_is_accepted_or_refused_but_never_breaks(name, value):
     three = [[1, 0], [0, 1], [1, 1]]
