@@ -1,4 +1,4 @@
-"""The arrays of a run, as files in Django's default storage.
+"""The arrays of a run: in the row when they are small, else as files in Django's default storage.
 
     runs/<id>/submitted.safetensors     what the caller sent (absent when everything is seeded)
     runs/<id>/inputs-<n>.safetensors    what the engine saw on attempt n, after rounding
@@ -6,8 +6,9 @@
     runs/<id>/texts-<n>.zip             the stages of a compilation, on attempt n
 
 One file per kind and attempt: a worker that was given up for dead cannot touch what its successor
-wrote, and the row's `attempt` says which file counts. `.npy` and `.npz` are made when asked for:
-writing a zip took longer than computing a small run.
+wrote, and the row's `attempt` says which file counts. What is small has the same content in a field
+of the row instead: writing its files took longer than computing it. `.npy` and `.npz` are made when
+asked for.
 """
 
 import io
@@ -32,6 +33,7 @@ Arrays = dict[str, np.ndarray]
 
 BINARY = "application/octet-stream"
 TEXT = "text/plain; charset=utf-8"
+INLINE_BYTES = 16 * 1024
 # safetensors' names for the dtypes that are ever stored
 DTYPES = {
     "BOOL": np.dtype(bool),
@@ -55,8 +57,13 @@ def _path(run: Run, kind: str) -> str:
     return f"{_folder(run.id)}/{kind}{suffix}.{extension}"
 
 
-def _save_arrays(path: str, arrays: Mapping[str, np.ndarray]) -> None:
-    _save(path, safetensors.save({name: np.asarray(array, order="C") for name, array in arrays.items()}))
+def _inline_or_saved(run: Run, kind: str, arrays: Mapping[str, np.ndarray]) -> bytes | None:
+    """The arrays as bytes for the row; None when they are large and went to a file instead."""
+    content = safetensors.save({name: np.asarray(array, order="C") for name, array in arrays.items()})
+    if len(content) <= INLINE_BYTES:
+        return bytes(content)
+    _save(_path(run, kind), content)
+    return None
 
 
 def _save(path: str, content: bytes) -> None:
@@ -66,10 +73,10 @@ def _save(path: str, content: bytes) -> None:
         raise FileExistsError(path)
 
 
-def _load(path: str, names: Iterable[str] | None = None) -> Arrays:
-    """The arrays of a file, or `names` alone; none when there is no such file."""
+def _load(run: Run, kind: str, names: Iterable[str] | None = None) -> Arrays:
+    """The arrays of a kind, or `names` alone; none when there is no such file."""
     try:
-        file = default_storage.open(path)
+        file = _open(run, kind)
     except FileNotFoundError:
         return {}
     with file:
@@ -77,6 +84,19 @@ def _load(path: str, names: Iterable[str] | None = None) -> Arrays:
             return safetensors.load(bytes(file.read()))
         header = _header(file)
         return {name: _one(file, header[name]) for name in names if name in header}
+
+
+def _open(run: Run, kind: str) -> IO[bytes]:
+    """The stored content of a kind; FileNotFoundError when there is none."""
+    inline = getattr(run, f"{kind}_inline", None)
+    if inline is not None:
+        return io.BytesIO(inline)
+    return default_storage.open(_path(run, kind))
+
+
+def _read(run: Run, kind: str) -> bytes:
+    with _open(run, kind) as file:
+        return bytes(file.read())
 
 
 def _header(file: IO[bytes]) -> dict[str, dict[str, Any]]:
@@ -95,19 +115,20 @@ def _one(file: IO[bytes], entry: Mapping[str, Any]) -> np.ndarray:
     return np.frombuffer(data, DTYPES[entry["dtype"]]).reshape(entry["shape"])
 
 
-def _read(path: str) -> bytes:
-    with default_storage.open(path) as file:
-        return bytes(file.read())
-
-
 def save_submitted(run: Run, arrays: Mapping[str, np.ndarray]) -> None:
+    """Keep what was sent: in a file, or on `run`, which is still to be saved."""
     if arrays:
-        _save_arrays(_path(run, "submitted"), arrays)
+        run.submitted_inline = _inline_or_saved(run, "submitted", arrays)
 
 
-def save_outcome(run: Run, inputs: Mapping[str, np.ndarray], results: Mapping[str, np.ndarray]) -> None:
-    _save_arrays(_path(run, "inputs"), inputs)
-    _save_arrays(_path(run, "result"), results)
+def save_outcome(
+    run: Run, inputs: Mapping[str, np.ndarray], results: Mapping[str, np.ndarray]
+) -> dict[str, bytes | None]:
+    """Keep what a run saw and returned; the fields of the row that are part of it."""
+    return {
+        "inputs_inline": _inline_or_saved(run, "inputs", inputs),
+        "result_inline": _inline_or_saved(run, "result", results),
+    }
 
 
 def save_texts(run: Run, texts: Mapping[str, str]) -> None:
@@ -119,12 +140,12 @@ def save_texts(run: Run, texts: Mapping[str, str]) -> None:
 
 
 def load_submitted(run: Run) -> Arrays:
-    return _load(_path(run, "submitted"))
+    return _load(run, "submitted")
 
 
 def load_results(run: Run, names: Iterable[str] | None = None) -> Arrays:
     """The results of a run, or those `names` alone: the others are not read from the file."""
-    return _load(_path(run, "result"), names)
+    return _load(run, "result", names)
 
 
 def load_result(run: Run, name: str) -> np.ndarray | None:
@@ -155,16 +176,16 @@ def open_artifact(run: Run, name: str) -> tuple[bytes, str]:
 def _content(run: Run, name: str) -> bytes:
     stem, _dot, extension = name.rpartition(".")
     if run.kind == Kind.COMPILE:
-        with zipfile.ZipFile(io.BytesIO(_read(_path(run, "texts")))) as archive:
+        with zipfile.ZipFile(io.BytesIO(_read(run, "texts"))) as archive:
             return archive.read(name)
     if extension == "safetensors":
-        return _read(_path(run, stem))
+        return _read(run, stem)
     buffer = io.BytesIO()
     if extension == "npz":
-        np.savez(buffer, **safetensors.load(_read(_path(run, stem))))  # type: ignore[arg-type]
+        np.savez(buffer, **safetensors.load(_read(run, stem)))  # type: ignore[arg-type]
     else:
         kind = "result" if stem in run.array_info else "inputs"
-        found = _load(_path(run, kind), [stem])
+        found = _load(run, kind, [stem])
         if stem not in found:
             raise FileNotFoundError(name)
         np.save(buffer, found[stem], allow_pickle=False)

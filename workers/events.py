@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 CHANGING = (
     "status", "attempt", "started_at", "heartbeat_at", "finished_at",
     "input_info", "array_info", "result", "environment", "error",
+    "inputs_inline", "result_inline",
 )  # fmt: skip
 STREAM_SECONDS = 900  # a stream outlives every wait by far
 BLOCK_SECONDS = 2.0  # below the client's socket timeout; the row is read again after each

@@ -62,6 +62,10 @@ class Run(models.Model):
     targets = models.JSONField(default=list)  # the GPUs of a compile, e.g. ["sm_90"]
     input_info = models.JSONField(default=dict)  # {name: {shape, dtype, sha256}}
     array_info = models.JSONField(default=dict)  # {name: {shape, dtype}} of the results
+    # Arrays, when they are small (see workers.artifacts); null: they are in a file, or there are none.
+    submitted_inline = models.BinaryField(null=True)
+    inputs_inline = models.BinaryField(null=True)
+    result_inline = models.BinaryField(null=True)
     result = models.JSONField(null=True)
     environment = models.JSONField(null=True)
     error = models.JSONField(null=True)

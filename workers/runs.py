@@ -172,7 +172,7 @@ def finish(
     environment: dict[str, Any],
 ) -> bool:
     """Store a result; False (and nothing visible) when this attempt no longer counts."""
-    artifacts.save_outcome(run, inputs, results)
+    inline = artifacts.save_outcome(run, inputs, results)
     array_info = {name: {"shape": list(a.shape), "dtype": a.dtype.name} for name, a in results.items()}
     return _end_and_announce(
         run,
@@ -181,6 +181,7 @@ def finish(
         array_info=array_info,
         result=result,
         environment=environment,
+        **inline,
     )
 
 

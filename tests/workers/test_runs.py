@@ -97,8 +97,10 @@ def test_a_finished_run_has_its_arrays_and_figures():
     np.testing.assert_array_equal(artifacts.load_results(run)["out"], np.full((1, 2), 7, np.float32))
 
 
+@pytest.mark.parametrize("inline_bytes", [0, 1024])
 @pytest.mark.parametrize("name", ["out.npy", "q.npy", "result.npz", "result.safetensors", "inputs.npz"])
-def test_every_artifact_named_can_be_read(name):
+def test_every_artifact_named_can_be_read(monkeypatch, inline_bytes, name):
+    monkeypatch.setattr(artifacts, "INLINE_BYTES", inline_bytes)
     run = runs.claim(submit().id)
     finish(run)
     run = runs.get(run.id)
@@ -269,7 +271,14 @@ def test_what_is_over_quota_is_not_recorded(monkeypatch):
     assert artifacts.stored_run_ids() == []
 
 
-def test_expired_runs_and_stray_files_are_deleted_and_others_kept():
+def test_what_is_small_needs_no_file():
+    run = runs.claim(submit().id)
+    finish(run)
+    assert artifacts.stored_run_ids() == []
+
+
+def test_expired_runs_and_stray_files_are_deleted_and_others_kept(monkeypatch):
+    monkeypatch.setattr(artifacts, "INLINE_BYTES", 0)
     kept, gone = submit(), submit()
     aged(kept, expires_at=timezone.now() + timedelta(days=1))
     runs.cancel(gone.id)

@@ -280,7 +280,8 @@ def test_a_download_is_sent_as_it_is(client, submit, finish, seeded):
         assert response["X-Content-Type-Options"] == "nosniff"
 
 
-def test_a_run_whose_files_are_gone_still_has_its_page(client, submit, finish):
+def test_a_run_whose_files_are_gone_still_has_its_page(client, submit, finish, monkeypatch):
+    monkeypatch.setattr(artifacts, "INLINE_BYTES", 0)
     run = finish(submit())
     artifacts.delete(run.id)
     shown = page(client, run)
