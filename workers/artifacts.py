@@ -34,6 +34,7 @@ Arrays = dict[str, np.ndarray]
 BINARY = "application/octet-stream"
 TEXT = "text/plain; charset=utf-8"
 INLINE_BYTES = 16 * 1024
+INLINE_FIELDS = ("submitted_inline", "inputs_inline", "result_inline")  # for lists to leave out
 # safetensors' names for the dtypes that are ever stored
 DTYPES = {
     "BOOL": np.dtype(bool),

@@ -101,7 +101,7 @@ class RunsView(RunView):
         mine = (
             Run.objects.none()
             if self.caller.is_anonymous
-            else Run.objects.filter(owner=self.caller.owner, kind=Kind.RUN)
+            else Run.objects.filter(owner=self.caller.owner, kind=Kind.RUN).defer(*artifacts.INLINE_FIELDS)
         )
         pages = NewestFirst()
         page = pages.paginate_queryset(mine, request, view=self) or []
