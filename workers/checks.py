@@ -7,6 +7,8 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
+POOL_CHECK_SECONDS = 5  # how often a Celery worker looks for dead children, should it miss their end
+
 
 def limits() -> list[tuple[str, float]]:
     """The time limits of the service in seconds, each of which must be below the next."""
@@ -17,6 +19,14 @@ def limits() -> list[tuple[str, float]]:
         ("hard limit", budget + settings.RUN_HARD_LIMIT_MARGIN),
         ("visibility timeout", settings.VISIBILITY_TIMEOUT),
         ("run maximum age", settings.RUN_MAX_AGE),
+    ]
+
+
+def detections() -> list[tuple[str, float]]:
+    """A child that died is settled by its own worker, before the reaper takes both for lost."""
+    return [
+        ("interval at which a worker looks for dead children", POOL_CHECK_SECONDS),
+        ("heartbeat timeout", settings.HEARTBEAT_TIMEOUT),
     ]
 
 
@@ -37,7 +47,7 @@ def limits_nest(app_configs: Sequence[Any] | None, **kwargs: object) -> list[Che
             hint="Change the ATTENTION_LAB_* variables that set them.",
             id="workers.E001",
         )
-        for chain in (limits(), heartbeats())
+        for chain in (limits(), detections(), heartbeats())
         for (inner, inner_seconds), (outer, outer_seconds) in pairwise(chain)
         if inner_seconds >= outer_seconds
     ]

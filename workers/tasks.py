@@ -1,12 +1,10 @@
 """What the Celery processes do: carry out a run, and keep the table clean."""
 
-import ctypes
 import logging
 import os
 import secrets
 import signal
 import subprocess
-import sys
 import threading
 import time
 from types import FrameType, TracebackType
@@ -21,13 +19,13 @@ from django.db import connection
 from workers import health, runs
 from workers.celery import RUN_TASK
 from workers.models import Kind, Run, Status
+from workers.processes import follow_parent
 from workers.signals import housekeeping
 
 log = logging.getLogger(__name__)
 
 VISIBLE_SECONDS = 0.1  # a run that ends sooner is never seen running
 DEAF_SECONDS = 5.0  # how long a computation may take to hear that nobody wants it
-PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 class Abandoned(BaseException):
@@ -203,9 +201,8 @@ def settle_lost_run(
 
 @worker_process_init.connect
 def die_with_worker(**kwargs: object) -> None:
-    """A child whose worker was killed would run on with nobody to enforce its limits (Linux only)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    """A child whose worker was killed would run on with nobody to enforce its limits."""
+    follow_parent(signal.SIGKILL)
 
 
 @worker_process_init.connect

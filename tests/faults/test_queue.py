@@ -60,7 +60,7 @@ def test_a_child_killed_mid_run_leaves_a_terminal_row(lab):
 def test_a_worker_killed_mid_run_with_nobody_left_leaves_a_terminal_row(lab):
     run_id = start_slow(lab)
     lab.kill("cpu")
-    # Found out by its silence (4 s here), once Celery's own sign of life has lapsed (10 s).
+    # Found out by its silence (8 s here), once the worker's own sign of life has lapsed (5 s).
     run = lab.finished(run_id, 30)
     assert run["status"] == "failed"
     assert run["error"]["fault"] == "platform"

@@ -29,7 +29,7 @@ TERMINAL = {"succeeded", "failed", "timed_out", "canceled"}
 # A dead worker is found out in seconds here, and the quotas of one address are not in the way.
 QUICK = {
     "ATTENTION_LAB_HEARTBEAT_SECONDS": "1",
-    "ATTENTION_LAB_HEARTBEAT_TIMEOUT": "4",
+    "ATTENTION_LAB_HEARTBEAT_TIMEOUT": "8",
     "ATTENTION_LAB_REAPER_SECONDS": "1",
     "ATTENTION_LAB_ANONYMOUS_RUNS_PER_MINUTE": "100000",
     "ATTENTION_LAB_ANONYMOUS_SECONDS_PER_HOUR": "1000000",

@@ -101,6 +101,7 @@ def test_an_engine_that_knows_no_gpu_goes_to_the_cpu(settings):
         ("VISIBILITY_TIMEOUT", 130),
         ("RUN_MAX_AGE", 300),
         ("HEARTBEAT_TIMEOUT", 2),
+        ("HEARTBEAT_TIMEOUT", 5),
         ("HEARTBEAT_SECONDS", 15),
     ],
 )
