@@ -77,6 +77,7 @@ def execute(spec: RunSpec, arrays: Mapping[str, Array], *, deadline: float | Non
         if deadline is not None and time.monotonic() > deadline:
             raise DeadlineExceeded("the time budget of the run is used up")
 
+    started = time.perf_counter_ns()
     checkpoint()
     device = resolve_device(spec)
     inputs = materialise(spec, arrays)
@@ -92,17 +93,20 @@ def execute(spec: RunSpec, arrays: Mapping[str, Array], *, deadline: float | Non
 
     wanted = tuple(dict.fromkeys(("out", *spec.returns)))
     expected = results if spec.engine == "reference" else reference(spec, canonical, wanted, checkpoint)
+    numerics = compare(spec, results, expected, error_bound(spec, canonical))
     method = _timing_method(spec, device)
     return Outcome(
         arrays={name: from_canonical(spec, name, results[name]) for name in spec.returns},
         inputs=inputs,
         input_info={name: _describe(spec, name, array) for name, array in inputs.items()},
-        numerics=compare(spec, results, expected, error_bound(spec, canonical)),
+        numerics=numerics,
         timing={
             "method": method,
             "representative": method != "interpreter",
             "warmup": spec.timing.warmup,
             **summarise(samples),
+            # The whole of it: inputs, warm-up, every execution and the comparison with float64.
+            "worker_ns": time.perf_counter_ns() - started,
         },
         memory={"peak_bytes": peak, "method": memory.method, "predicted_bytes": predicted.predicted_bytes},
         traffic=traffic,

@@ -47,6 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.STORAGES["staticfiles"] = {
         "BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"
     }  # fmt: skip
+    settings.STATIC_ROOT = str(DATA_DIR)  # a folder that is there, whether or not anything was built
     if config.getoption("--database") == "sqlite":
         # A file, as in production: an in-memory database is shared between threads without WAL.
         settings.DATABASES["default"]["TEST"] = {"NAME": str(DATA_DIR / "test.sqlite3")}

@@ -314,6 +314,10 @@ RunResult = component(
                 median_ns={"type": "number"},
                 p10_ns={"type": "number"},
                 p90_ns={"type": "number"},
+                worker_ns={
+                    "type": "number",
+                    "description": "Inputs, warm-up, all executions and the comparison with float64 together.",
+                },
             ),
             "memory": open_object(
                 "Bytes.", peak_bytes=COUNT, method={"type": "string"}, predicted_bytes=COUNT

@@ -4,7 +4,7 @@ import http.client
 import json
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -18,13 +18,19 @@ class Connection:
         """(milliseconds, body) of a request that must succeed."""
         data = None if body is None else json.dumps(body).encode()
         sent = {"Content-Type": "application/json", **headers} if data else headers
+        took, status, content = self.send(method, path, data, sent)
+        assert status == 200, (status, content[:500])
+        return took, content
+
+    def send(
+        self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[float, int, bytes]:
+        """(milliseconds, status, body) of any request."""
         started = time.perf_counter()
-        self._http.request(method, path, data, sent)
+        self._http.request(method, path, data, headers)
         answer = self._http.getresponse()
         content = answer.read()
-        took = 1000 * (time.perf_counter() - started)
-        assert answer.status == 200, (answer.status, content[:500])
-        return took, content
+        return 1000 * (time.perf_counter() - started), answer.status, content
 
 
 def median(values: Sequence[float]) -> float:

@@ -47,6 +47,7 @@ def test_the_worked_example_in_full(engine: str) -> None:
     assert n["max_abs_err"] <= n["bound"] < 1e-4
     assert len(outcome.timing["samples_ns"]) == 2
     assert outcome.timing["p10_ns"] <= outcome.timing["median_ns"] <= outcome.timing["p90_ns"]
+    assert outcome.timing["worker_ns"] > sum(outcome.timing["samples_ns"])
     assert outcome.memory["method"]
     assert outcome.cost["flops"] == 4 * 9 * 2
     assert outcome.environment["device"] == "cpu"
