@@ -47,7 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.STORAGES["staticfiles"] = {
         "BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"
     }  # fmt: skip
-    settings.STATIC_ROOT = str(DATA_DIR)  # a folder that is there, whether or not anything was built
+    settings.STATIC_ROOT = str(DATA_DIR / "static-built")  # there, whether or not anything was built
+    (DATA_DIR / "static-built").mkdir()
     if config.getoption("--database") == "sqlite":
         # A file, as in production: an in-memory database is shared between threads without WAL.
         settings.DATABASES["default"]["TEST"] = {"NAME": str(DATA_DIR / "test.sqlite3")}

@@ -316,7 +316,7 @@ RunResult = component(
                 p90_ns={"type": "number"},
                 worker_ns={
                     "type": "number",
-                    "description": "Inputs, warm-up, all executions and the comparison with float64 together.",
+                    "description": "Inputs, warm-up, every execution and the comparison with float64.",
                 },
             ),
             "memory": open_object(
