@@ -27,7 +27,7 @@ from kernels.measure import PeakMemory, summarise, timed
 from kernels.numerics import compare, error_bound
 from kernels.registry import ENGINES
 from kernels.spec.model import InputSpec, RunSpec, Timing
-from kernels.spec.values import ROUNDED
+from kernels.spec.values import INTEGERS, ROUNDED
 
 OutOfMemoryError = torch.OutOfMemoryError  # of a GPU; on the CPU it is Python's MemoryError
 
@@ -121,12 +121,15 @@ def execute(spec: RunSpec, arrays: Mapping[str, Array], *, deadline: float | Non
 
 
 def materialise(spec: RunSpec, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Every input with its data, shaped as sent: q, k, v rounded to the dtype, float masks to float32."""
+    """Every input with its data, shaped as sent: q, k, v and the like rounded to the dtype, float masks to
+    float32, lengths and block tables as int64."""
     inputs: dict[str, Array] = {}
     for name, given in spec.inputs.items():
         dtype = spec.dtype if name in ROUNDED else "float32"
         if given.seed is not None:
             inputs[name] = generate(name, given.seed, given.shape, given.distribution or "normal", dtype)
+        elif name in INTEGERS:
+            inputs[name] = arrays[name].astype(np.int64)
         elif arrays[name].dtype == np.bool_:
             inputs[name] = arrays[name]
         else:

@@ -12,22 +12,27 @@ from kernels.spec.model import RunSpec
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+HEADED = ("q", "k", "v", "past_key", "past_value", "dout")
+
+
 def to_canonical(spec: RunSpec, name: str, array: Array) -> Array:
-    """q, k or v as [batch, heads, len, dim]; a mask and anything else as it is."""
-    if name not in {"q", "k", "v"}:
+    """q, k, v, the past or dout as [batch, heads, len, dim]; pages, a mask and anything else as they are."""
+    if name not in HEADED or (spec.is_paged and name in {"k", "v"}):
         return array
     batch, heads, length, dim = spec.canonical_shape(name)
-    if spec.is_packed:
+    if spec.is_packed and "past" not in name:
         return np.ascontiguousarray(array.reshape(batch, length, heads, dim).transpose(0, 2, 1, 3))
     return array.reshape(batch, heads, length, dim)
 
 
 def from_canonical(spec: RunSpec, name: str, array: Array) -> Array:
     """A result with the rank of the input; packed input gives packed ``out`` and [batch, heads, …] for the
-    rest."""
+    rest. The gradients of pages are pages."""
     if spec.is_packed:
         if name != "out":
             return array
         batch, heads, length, dim = array.shape
         return np.ascontiguousarray(array.transpose(0, 2, 1, 3).reshape(batch, length, heads * dim))
+    if spec.is_paged and name in {"dk", "dv"}:
+        return array
     return array.reshape(array.shape[4 - spec.rank :])

@@ -1,8 +1,9 @@
 """Where queries and keys stand, and what ALiBi adds: the conventions of the contract, in one place (numpy).
 
-Positions decide causal masking and windows alike. Keys stand at 0 … kv_len−1 unless ``kv_positions`` says
-otherwise; queries end at the last key (``bottom_right``) or begin at the first (``top_left``) unless
-``q_positions`` does.
+Positions decide causal masking, windows, ALiBi and RoPE alike. Keys stand at 0 … kv_len−1 unless
+``kv_positions`` says otherwise; queries end at the last key (``bottom_right``) or begin at the first
+(``top_left``) unless ``q_positions`` does. In a ragged batch the last query and the last key are those within
+``q_lens`` and ``kv_lens``.
 """
 
 from __future__ import annotations
@@ -30,25 +31,38 @@ def query_offset(spec: RunSpec) -> int | None:
 
 def key_positions(spec: RunSpec) -> Array:
     """[batch or 1, kv_len] int64."""
-    return _resolve(spec.attention.kv_positions, spec.kv_len)
+    return resolve(spec.attention.kv_positions, spec.kv_len)
 
 
-def query_positions(spec: RunSpec) -> Array:
-    """[batch or 1, q_len] int64."""
+def query_positions(spec: RunSpec, q_lens: Array | None = None, kv_lens: Array | None = None) -> Array:
+    """[batch or 1, q_len] int64, for the lengths of a ragged batch where there are any."""
     attention = spec.attention
     if attention.q_positions is not None:
-        return _resolve(attention.q_positions, spec.q_len)
-    keys = key_positions(spec)
+        return resolve(attention.q_positions, spec.q_len)
     if attention.causal_alignment == "top_left":
-        first = keys[:, :1] if spec.kv_len else np.zeros((1, 1), dtype=np.int64)
-    elif spec.kv_len:
-        first = keys[:, -1:] - (spec.q_len - 1)
+        first = _key_position(spec, np.zeros(1, dtype=np.int64))
     else:
-        first = np.full((1, 1), -spec.q_len, dtype=np.int64)
-    return first + np.arange(spec.q_len)
+        last = np.array([spec.kv_len]) if kv_lens is None else kv_lens
+        first = _key_position(spec, last - 1) - (np.array([spec.q_len]) if q_lens is None else q_lens) + 1
+    return np.asarray(first[:, None] + np.arange(spec.q_len))
 
 
-def _resolve(given: Positions, length: int) -> Array:
+def _key_position(spec: RunSpec, index: Array) -> Array:
+    """[batch or 1]: where the key number ``index[b]`` of each row stands; before the first one it stands one
+    step back."""
+    given = spec.attention.kv_positions
+    if not isinstance(given, tuple):
+        return index + (given or 0)
+    if spec.kv_len == 0:
+        return index
+    keys = resolve(given, spec.kv_len)
+    row = np.arange(max(len(keys), len(index)))
+    index = index[row % len(index)]
+    return np.asarray(keys[row % len(keys), np.maximum(index, 0)] + np.minimum(index, 0))
+
+
+def resolve(given: Positions, length: int) -> Array:
+    """Positions as the contract writes them, as [batch or 1, length] int64."""
     if given is None or isinstance(given, int):
         return (np.arange(length, dtype=np.int64) + (given or 0))[None, :]
     return np.array(given, dtype=np.int64).reshape(-1, length) if length else np.zeros((1, 0), dtype=np.int64)

@@ -117,7 +117,8 @@ class RunSpec:
     def canonical_shape(self, name: str) -> tuple[int, int, int, int]:
         """``[batch, heads, len, dim]`` of q, k, v, the past or dout (a page keeps its own order)."""
         shape = self.inputs[name].shape
-        if self.is_packed and name in {"q", "k", "v", "dout"}:
+        pages = self.is_paged and name in {"k", "v"}
+        if self.is_packed and name in {"q", "k", "v", "dout"} and not pages:
             heads = self.num_heads if name in {"q", "dout"} else self.num_kv_heads
             return (shape[0], heads, shape[1], shape[2] // heads if heads else 0)
         padded = (1,) * (4 - len(shape)) + shape
@@ -138,10 +139,12 @@ class RunSpec:
     @property
     def num_kv_heads(self) -> int:
         """Key and value heads; consecutive groups of query heads share one."""
+        if self.is_paged:
+            return self.canonical_shape("k")[2]
         if self.attention.num_heads is not None:
             given = self.attention.num_kv_heads
             return given if given is not None else self.attention.num_heads
-        return self.canonical_shape("k")[2 if self.is_paged else 1]
+        return self.canonical_shape("k")[1]
 
     @property
     def q_len(self) -> int:

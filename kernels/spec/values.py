@@ -12,6 +12,7 @@ from kernels.spec.model import RunSpec
 from kernels.spec.problems import Problems, join
 
 ROUNDED = ("q", "k", "v", "past_key", "past_value", "dout")
+INTEGERS = ("q_lens", "kv_lens", "block_table")
 
 
 def check_values(spec: RunSpec, arrays: Mapping[str, Array], problems: Problems) -> None:

@@ -1,0 +1,225 @@
+"""From a spec and its arrays to what every engine computes: all conveniences of the contract resolved.
+
+Packing, pages, the past, rotary embedding, alignments, positions, windows and patterns are ways to say which
+q, k and v meet and which pairs may see each other. They are resolved here, once, in numpy; an engine is left
+with one problem:
+
+    s = scale · q·k   →   softcap · tanh(s / softcap)   →   + slope · (kv_pos − q_pos)   →   + bias
+    −∞ where the mask is false, kv_pos is outside [q_pos − left, q_pos + right], j ≥ kv_lens[b] or
+    i ≥ q_lens[b]; a softmax over the keys, and a sink if there is one, in its denominator alone.
+
+All of it is linear in q, k and v, so that gradients find their way back by the adjoints
+(``input_gradient``): a rotation by the opposite angle, a slice for a concatenation, a sum for a page that
+several rows read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from kernels import positions
+from kernels.spec.model import RunSpec
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Operands:
+    """A spec with its data. b batch, h query heads, n queries, m keys, d and e widths of keys and values."""
+
+    q: Array  # [b, h, n, d], rotated where the spec has RoPE
+    k: Array  # [b, h_kv, m, d]: the past first, pages gathered, the fresh part rotated
+    v: Array  # [b, h_kv, m, e]
+    scale: float
+    softcap: float  # 0: none
+    left: int | None  # key visible iff q_pos − left ≤ kv_pos ≤ q_pos + right; None: unbounded
+    right: int | None  # causal masking is right = 0
+    q_positions: Array  # [b or 1, n] int64
+    kv_positions: Array  # [b or 1, m] int64
+    slopes: Array | None  # [b or 1, h] float32, ALiBi
+    sinks: Array | None  # [h] float32
+    mask: Array | None  # bool, 4-D, broadcasts to [b, h, n, m]: a boolean attn_mask AND the pattern
+    bias: Array | None  # float32, 4-D, likewise: a float attn_mask
+    q_lens: Array | None  # [b] int64: beyond them out and weights are 0 and the LSE is −∞
+    kv_lens: Array | None  # [b] int64: what lies beyond is never read and may be NaN
+
+    @property
+    def group(self) -> int:
+        """Consecutive query heads that share a key head."""
+        return self.q.shape[1] // self.k.shape[1] if self.k.shape[1] else 1
+
+
+def operands(spec: RunSpec, arrays: Mapping[str, Array], *, dtype: DTypeLike) -> Operands:
+    """``arrays``: canonical, as ``kernels.layout.to_canonical`` gives them. q, k and v come back in ``dtype``
+    (numpy's; rotated in float64 before they are rounded to it)."""
+    q_lens, kv_lens = arrays.get("q_lens"), arrays.get("kv_lens")
+    left, right = spec.attention.window
+    if spec.attention.is_causal:
+        right = 0 if right is None else min(right, 0)
+    q, k = _rotated(spec, arrays, arrays["q"].astype(dtype, copy=False), _fresh(arrays, "k", dtype))
+    v = _fresh(arrays, "v", dtype)
+    if "past_key" in arrays:
+        k = np.concatenate([arrays["past_key"].astype(dtype), k], axis=2)
+        v = np.concatenate([arrays["past_value"].astype(dtype), v], axis=2)
+    mask, bias = _mask_and_bias(spec, arrays.get("attn_mask"))
+    sinks = spec.attention.sinks
+    return Operands(
+        q=q,
+        k=k,
+        v=v,
+        scale=spec.scale,
+        softcap=spec.attention.softcap,
+        left=left,
+        right=right,
+        q_positions=positions.query_positions(spec, q_lens, kv_lens),
+        kv_positions=positions.key_positions(spec),
+        slopes=positions.alibi_slopes(spec),
+        sinks=None if sinks is None else np.array(sinks, dtype=np.float32),
+        mask=mask,
+        bias=bias,
+        q_lens=q_lens,
+        kv_lens=kv_lens,
+    )
+
+
+def present(given: Array, kv_lens: Array | None) -> Array:
+    """``present_key`` or ``present_value`` from the operand k or v [b, h_kv, m, d]: 0 beyond ``kv_lens``."""
+    if kv_lens is None:
+        return given
+    beyond = np.arange(given.shape[2]) >= kv_lens[:, None]
+    return np.where(beyond[:, None, :, None], given.dtype.type(0), given)
+
+
+def input_gradient(spec: RunSpec, arrays: Mapping[str, Array], name: str, gradient: Array) -> Array:
+    """The gradient of the input ``name`` (q, k or v) from that of the operand, 0 beyond the lengths.
+
+    [b, h, n, d] for q. For k and v the fresh part [b, h_kv, len, d] alone, or the pages: a page that several
+    rows read gets the sum of what they ask for, and one that none reads gets 0.
+    """
+    if name != "q" and "past_key" in arrays:
+        gradient = gradient[:, :, arrays["past_key"].shape[2] :]
+    if name != "v" and spec.attention.rope is not None:
+        gradient = _unrotated(spec, arrays, name, gradient)
+    if name != "q" and "block_table" in arrays:
+        return _scatter_pages(gradient, arrays["block_table"], arrays[name].shape)
+    return gradient
+
+
+# -- masks ---------------------------------------------------------------------------------------------------
+
+
+def _mask_and_bias(spec: RunSpec, attn_mask: Array | None) -> tuple[Array | None, Array | None]:
+    """(bool, float32), each 4-D or None."""
+    mask = bias = None
+    if attn_mask is not None:
+        full_rank = attn_mask.reshape((1,) * (4 - attn_mask.ndim) + attn_mask.shape)
+        if attn_mask.dtype == np.bool_:
+            mask = full_rank
+        else:
+            bias = full_rank.astype(np.float32, copy=False)
+    if spec.attention.pattern is not None:
+        from kernels.patterns import pattern_mask
+
+        pattern = pattern_mask(spec)
+        if pattern is not None:
+            mask = pattern if mask is None else mask & pattern
+    return mask, bias
+
+
+# -- pages ---------------------------------------------------------------------------------------------------
+
+
+def _fresh(arrays: Mapping[str, Array], name: str, dtype: DTypeLike) -> Array:
+    """k or v as sent, [b, h_kv, len, dim]; pages put in a row."""
+    if "block_table" not in arrays:
+        return arrays[name].astype(dtype, copy=False)
+    return gather_pages(arrays[name].astype(dtype, copy=False), arrays["block_table"])
+
+
+def gather_pages(pages: Array, block_table: Array) -> Array:
+    """pages [num_blocks, page_size, h_kv, dim], table [b, max_blocks] → [b, h_kv, max_blocks · page_size,
+    dim]; zeros for a block of −1."""
+    batch, blocks = block_table.shape
+    _, size, heads, dim = pages.shape
+    gathered = np.zeros((batch, blocks, size, heads, dim), dtype=pages.dtype)
+    used = block_table >= 0
+    gathered[used] = pages[block_table[used]]
+    return np.ascontiguousarray(gathered.reshape(batch, blocks * size, heads, dim).transpose(0, 2, 1, 3))
+
+
+def _scatter_pages(gradient: Array, block_table: Array, shape: tuple[int, ...]) -> Array:
+    """The adjoint of ``gather_pages``."""
+    batch, blocks = block_table.shape
+    _, size, heads, dim = shape
+    by_block = gradient.transpose(0, 2, 1, 3).reshape(batch, blocks, size, heads, dim)
+    pages = np.zeros(shape, dtype=gradient.dtype)
+    used = block_table >= 0
+    np.add.at(pages, block_table[used], by_block[used])
+    return pages
+
+
+# -- rotary embedding ----------------------------------------------------------------------------------------
+
+
+def _rotated(spec: RunSpec, arrays: Mapping[str, Array], q: Array, k: Array) -> tuple[Array, Array]:
+    """q and the fresh k, rotated to their positions where the spec has RoPE."""
+    rope = spec.attention.rope
+    if rope is None:
+        return q, k
+    from kernels.rope import rotate
+
+    how = {"style": rope.style, "dim_offset": rope.dim_offset}
+    angles = _angles(spec, arrays)
+    with np.errstate(invalid="ignore", over="ignore"):  # what lies beyond the lengths may be anything
+        return rotate(q, *angles["q"], **how), rotate(k, *angles["k"], **how)
+
+
+def _unrotated(spec: RunSpec, arrays: Mapping[str, Array], name: str, gradient: Array) -> Array:
+    """The adjoint of a rotation (and of the attention factor in it): the same by the opposite angle."""
+    from kernels.rope import rotate
+
+    rope = spec.attention.rope
+    if rope is None:
+        return gradient
+    cos, sin = _angles(spec, arrays)[name]
+    return rotate(gradient, cos, -sin, style=rope.style, dim_offset=rope.dim_offset)
+
+
+def _angles(spec: RunSpec, arrays: Mapping[str, Array]) -> dict[str, tuple[Array, Array]]:
+    """(cos, sin), each [b or 1, len, dim / 2], for q and for the fresh k.
+
+    Both from one call: scalings that depend on the length must see the same one. Padding has no say in it.
+    """
+    from kernels.rope import cos_sin
+
+    rope = spec.attention.rope
+    if rope is None:
+        raise ValueError("the spec has no RoPE")
+    q_lens, kv_lens = arrays.get("q_lens"), arrays.get("kv_lens")
+    past = arrays["past_key"].shape[2] if "past_key" in arrays else 0
+    if rope.positions is None:
+        queries = positions.query_positions(spec, q_lens, kv_lens)
+        keys = positions.key_positions(spec)[:, past:]
+    else:
+        queries = positions.resolve(rope.positions, spec.q_len)
+        keys = positions.resolve(rope.positions, spec.kv_len - past)
+    queries = _without_padding(queries, q_lens)
+    keys = _without_padding(keys, None if kv_lens is None else kv_lens - past)
+    rows = max(len(queries), len(keys))
+    together = np.concatenate([np.repeat(x, rows // len(x), axis=0) for x in (queries, keys)], axis=1)
+    dim = rope.dim if rope.dim is not None else spec.head_dim - rope.dim_offset
+    cos, sin = cos_sin(rope, dim, together)
+    n = spec.q_len
+    return {"q": (cos[:, :n], sin[:, :n]), "k": (cos[:, n:], sin[:, n:])}
+
+
+def _without_padding(given: Array, lens: Array | None) -> Array:
+    """Positions [b or 1, len] with 0 in the place of padding."""
+    if lens is None:
+        return given
+    return np.where(np.arange(given.shape[1]) < lens[:, None], given, 0)
