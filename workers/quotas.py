@@ -26,6 +26,12 @@ for i = 1, #KEYS do
 end
 return {0, 0}
 """
+# A window that ended meanwhile has nothing to give back to, and must not be begun again.
+REFUND = """
+for i = 1, #KEYS do
+  if redis.call('EXISTS', KEYS[i]) == 1 then redis.call('INCRBYFLOAT', KEYS[i], -ARGV[i]) end
+end
+"""
 
 
 @dataclass(frozen=True)
@@ -78,12 +84,9 @@ def charge(caller: str, seconds: float) -> None:
 
 def refund(caller: str, seconds: float) -> None:
     """Take back a charge whose run was not recorded after all."""
+    keys = _keys(caller)
     try:
-        with connection().pipeline() as pipe:
-            for key, amount in zip(_keys(caller), _amounts(seconds).values(), strict=True):
-                pipe.incrbyfloat(key, -amount)
-                pipe.expire(key, 60, nx=True)  # a window that ended meanwhile must not stay for good
-            pipe.execute()
+        connection().eval(REFUND, len(keys), *keys, *_amounts(seconds).values())
     except redis.RedisError as error:
         log.warning("quota of %s not refunded: %s", caller, error)
 
