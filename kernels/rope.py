@@ -1,0 +1,350 @@
+"""Rotary position embedding: the frequencies, the angles and the rotation (numpy, float64 inside).
+
+Pair i of the d/2 pairs of rotated dimensions of a query or key at position p turns by the angle p·ωᵢ:
+
+    (a, b)  →  (a·cos pωᵢ − b·sin pωᵢ,  a·sin pωᵢ + b·cos pωᵢ),      ωᵢ = θ^(−2i/d),   i = 0 … d/2 − 1
+
+(Su et al. 2021, *RoFormer*, arXiv 2104.09864, §3.2.2 and eq. 34). Turning both by their positions makes q·k a
+function of the difference of the positions alone: ⟨R_m q, R_n k⟩ = qᵀ R_(n−m) k. Which dimensions form pair i
+is a convention on which trained weights depend:
+
+* ``interleaved`` (RoFormer, GPT-J): dimensions 2i and 2i + 1;
+* ``half`` (GPT-NeoX, Llama in Hugging Face): dimensions i and i + d/2.
+
+To read texts longer than those of the training, the frequencies are changed. With the factor s, the original
+length L and λᵢ = 2π/ωᵢ, the wavelength of pair i in tokens:
+
+* ``linear``: ωᵢ/s, which is as much as positions divided by s (Chen et al. 2023, *Position Interpolation*,
+  arXiv 2306.15595, §2.3).
+* ``ntk``: θ′ = θ·s^(d/(d−2)): the slowest pair turns s times slower, the fastest as before (bloc97's
+  "NTK-aware" interpolation; Definition 1 in Peng et al. 2023, *YaRN*, arXiv 2309.00071).
+* ``dynamic``: ``ntk`` with the factor s·n/L − (s − 1) where the length n in use exceeds L; nothing changes
+  up to L (emozilla's "Dynamic NTK"; "Dynamic Scaling" in the YaRN paper).
+* ``yarn``: (1 − γᵢ)·ωᵢ/s + γᵢ·ωᵢ. Pairs that turn more than β_fast times within L are kept (γ = 1), those
+  that turn less than β_slow times are interpolated (γ = 0). The paper's ramp between the two is linear in
+  L/λᵢ (Definition 2); deployed models, and this code, have it linear in the index i, from the index
+  d·ln(L/(2πβ)) / (2 ln θ) of β_fast to that of β_slow, both rounded outwards unless ``truncate`` is false and
+  then kept within 0 and d − 1. cos and sin are multiplied by the attention factor 0.1·ln s + 1 (Definition
+  3), which is √(1/t) for the paper's temperature t. With both ``mscale`` m and ``mscale_all_dim`` a, it is
+  (0.1·m·ln s + 1) / (0.1·a·ln s + 1), as in DeepSeek-V2; those models put the rest into ``scale``.
+* ``llama3``: (1 − γᵢ)·ωᵢ/s + γᵢ·ωᵢ with γᵢ = (L/λᵢ − low)/(high − low), kept within 0 and 1: a ramp in L/λᵢ
+  between ``low_freq_factor`` and ``high_freq_factor`` (``apply_scaling`` in Meta's code of Llama 3.1).
+* ``longrope``: ωᵢ/fᵢ with one factor per pair, found by search: ``short_factor`` up to the length L,
+  ``long_factor`` beyond; attention factor √(1 + ln s / ln L), 1 for s ≤ 1 (Ding et al. 2024, *LongRoPE*,
+  arXiv 2402.13753, and Microsoft's code of Phi-3). s is ``factor``, else ``max_position_embeddings`` / L.
+
+Field names are those of Hugging Face's configs. L is ``original_max_position_embeddings``, else
+``max_position_embeddings``. :func:`rope_problems` refuses the values for which these formulas have no answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays import Array
+from kernels.spec.model import Rope, RunSpec
+from kernels.spec.problems import FieldProblem, join, show
+
+Scaling = Mapping[str, Any]
+
+ORIGINAL, EXTENDED = "original_max_position_embeddings", "max_position_embeddings"
+BETA_FAST, BETA_SLOW = 32.0, 1.0  # rotations within the original length; the YaRN paper, for Llama models
+
+
+# -- angles --------------------------------------------------------------------------------------------------
+
+
+def rotated_dim(rope: Rope, head_dim: int) -> int:
+    """How many dimensions turn: ``dim``, else all from ``dim_offset`` on."""
+    return rope.dim if rope.dim is not None else head_dim - rope.dim_offset
+
+
+def frequencies(rope: Rope, dim: int, length: int) -> tuple[Array, float]:
+    """ωᵢ [dim/2] float64 in radians per token, and the attention factor, which multiplies cos and sin.
+
+    ``length``: the number of positions in use, which is what ``dynamic`` and ``longrope`` depend on.
+    """
+    if rope.scaling is None:
+        return _powers(rope.theta, dim), 1.0
+    return _SCALINGS[rope.scaling["type"]](rope.scaling, rope.theta, dim, length)
+
+
+def cos_sin(rope: Rope, dim: int, positions: Array, length: int | None = None) -> tuple[Array, Array]:
+    """cos and sin of positions [b or 1, len]: each [b or 1, len, dim/2] float64, attention factor included.
+
+    ``length``: the number of positions in use; by default the largest of ``positions`` and one more. Where q
+    and k have different positions, give both the same length: they must turn with the same frequencies. A
+    key that was rotated earlier keeps the frequencies of that time, in every cache.
+    """
+    if length is None:
+        length = int(positions.max(initial=-1)) + 1
+    omega, factor = frequencies(rope, dim, length)
+    angles = positions.astype(np.float64)[..., None] * omega
+    return factor * np.cos(angles), factor * np.sin(angles)
+
+
+def rotate(x: Array, cos: Array, sin: Array, *, style: str, dim_offset: int) -> Array:
+    """Turn the pairs of x [b, h, len, d] by the angles of :func:`cos_sin`, [b or 1, len, pairs].
+
+    Rotates ``2·pairs`` dimensions from ``dim_offset``; the others, and the dtype of x, are kept.
+    """
+    first, second = _pair_slices(cos.shape[-1], style, dim_offset)
+    a, b = (x[..., part].astype(np.float64) for part in (first, second))
+    cos, sin = cos[:, None], sin[:, None]
+    rotated = x.copy()
+    with np.errstate(over="ignore"):  # a float16 near its limit may turn beyond it
+        rotated[..., first] = a * cos - b * sin
+        rotated[..., second] = a * sin + b * cos
+    return rotated
+
+
+def _pair_slices(pairs: int, style: str, start: int) -> tuple[slice, slice]:
+    """Where the first and the second members of the pairs are."""
+    end = start + 2 * pairs
+    if style == "interleaved":
+        return slice(start, end, 2), slice(start + 1, end, 2)
+    return slice(start, start + pairs), slice(start + pairs, end)
+
+
+# -- scalings: (scaling, theta, dim, length) -> (frequencies, attention factor); formulas at the top ---------
+
+
+def _powers(theta: float, dim: int) -> Array:
+    """θ^(−2i/d)."""
+    return np.asarray(np.float64(theta) ** (-np.arange(0, dim, 2) / dim))
+
+
+def _linear(scaling: Scaling, theta: float, dim: int, length: int) -> tuple[Array, float]:
+    return _powers(theta, dim) / scaling["factor"], 1.0
+
+
+def _ntk(scaling: Scaling, theta: float, dim: int, length: int) -> tuple[Array, float]:
+    return _powers(_stretched(theta, scaling["factor"], dim), dim), 1.0
+
+
+def _dynamic(scaling: Scaling, theta: float, dim: int, length: int) -> tuple[Array, float]:
+    original, s = _original_length(scaling), scaling["factor"]
+    factor = s * max(length, original) / original - (s - 1)
+    return _powers(_stretched(theta, factor, dim), dim), 1.0
+
+
+def _stretched(theta: float, factor: float, dim: int) -> float:
+    # A single pair has frequency 1 whatever the base, and the exponent has no value.
+    return float(theta * factor ** (dim / (dim - 2))) if dim > 2 else theta
+
+
+def _yarn(scaling: Scaling, theta: float, dim: int, length: int) -> tuple[Array, float]:
+    fast, slow = _get(scaling, "beta_fast", BETA_FAST), _get(scaling, "beta_slow", BETA_SLOW)
+    low, high = (_rotation_index(turns, theta, dim, _original_length(scaling)) for turns in (fast, slow))
+    if _get(scaling, "truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dim - 1)
+    if low == high:
+        high += 0.001  # a step instead of a ramp
+    # Where the limits have crossed (an original length below one turn, a tiny theta) deployed code gives the
+    # nearest end of the ramp to all pairs; so does this.
+    interpolated = np.clip((np.arange(dim // 2) - low) / (high - low), 0.0, 1.0)
+    return _blend(_powers(theta, dim), scaling["factor"], 1.0 - interpolated), _yarn_attention_factor(scaling)
+
+
+def _rotation_index(turns: float, theta: float, dim: int, original: int) -> float:
+    """The (fractional) index i of the pair that turns ``turns`` times within the original length."""
+    return dim * math.log(original / (2 * math.pi * turns)) / (2 * math.log(theta))
+
+
+def _yarn_attention_factor(scaling: Scaling) -> float:
+    given = scaling.get("attention_factor")
+    if given is not None:
+        return float(given)
+
+    def temperature(mscale: float) -> float:
+        return 0.1 * mscale * math.log(scaling["factor"]) + 1.0
+
+    mscale, mscale_all_dim = scaling.get("mscale"), scaling.get("mscale_all_dim")
+    if mscale and mscale_all_dim:  # deployed code wants both, and takes 0 as absent
+        return temperature(mscale) / temperature(mscale_all_dim)
+    return temperature(1.0)
+
+
+def _llama3(scaling: Scaling, theta: float, dim: int, length: int) -> tuple[Array, float]:
+    omega = _powers(theta, dim)
+    turns = scaling[ORIGINAL] * omega / (2 * math.pi)  # L/λ
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    return _blend(omega, scaling["factor"], np.clip((turns - low) / (high - low), 0.0, 1.0)), 1.0
+
+
+def _longrope(scaling: Scaling, theta: float, dim: int, length: int) -> tuple[Array, float]:
+    original = _original_length(scaling)
+    divisors = np.array(scaling["long_factor" if length > original else "short_factor"], dtype=np.float64)
+    given = scaling.get("attention_factor")
+    factor = _get(scaling, "factor", _get(scaling, EXTENDED, original) / original)
+    own = math.sqrt(1 + math.log(max(factor, 1.0)) / math.log(original))
+    return _powers(theta, dim) / divisors, own if given is None else float(given)
+
+
+def _blend(omega: Array, factor: float, kept: Array) -> Array:
+    """(1 − γ)·ω/s + γ·ω."""
+    return np.asarray((1.0 - kept) * omega / factor + kept * omega)
+
+
+def _original_length(scaling: Scaling) -> int:
+    return int(_get(scaling, ORIGINAL, scaling.get(EXTENDED)))
+
+
+def _get(scaling: Scaling, name: str, default: Any) -> Any:
+    """A field; null is as good as absent."""
+    value = scaling.get(name)
+    return default if value is None else value
+
+
+_SCALINGS: dict[str, Callable[[Scaling, float, int, int], tuple[Array, float]]] = {
+    "linear": _linear,
+    "ntk": _ntk,
+    "dynamic": _dynamic,
+    "yarn": _yarn,
+    "llama3": _llama3,
+    "longrope": _longrope,
+}
+
+
+# -- what a request may say ----------------------------------------------------------------------------------
+
+MIN_FACTOR, MAX_FACTOR = 1e-6, 1e12  # far beyond any use, and no product of them leaves float64
+MAX_LENGTH = 2**53  # positions, and so lengths, are exact in float64 up to here
+POINTER = "/attention/rope/scaling"
+
+_ANY, _STRETCH, _WEIGHT = (MIN_FACTOR, MAX_FACTOR), (1.0, MAX_FACTOR), (0.0, MAX_FACTOR)
+_LENGTH, _LENGTH_WITH_LOG = (1, MAX_LENGTH), (2, MAX_LENGTH)  # ln 1 = 0 would divide
+_RANGES: dict[str, dict[str, tuple[float, float]]] = {
+    "linear": {"factor": _ANY},
+    "ntk": {"factor": _ANY},
+    "dynamic": {"factor": _STRETCH, ORIGINAL: _LENGTH, EXTENDED: _LENGTH},
+    "yarn": {
+        "factor": _STRETCH, ORIGINAL: _LENGTH, EXTENDED: _LENGTH, "attention_factor": _ANY,
+        "beta_fast": _ANY, "beta_slow": _ANY, "mscale": _WEIGHT, "mscale_all_dim": _WEIGHT,
+    },
+    "llama3": {"factor": _STRETCH, "low_freq_factor": _ANY, "high_freq_factor": _ANY, ORIGINAL: _LENGTH},
+    "longrope": {
+        "factor": _ANY, ORIGINAL: _LENGTH_WITH_LOG, EXTENDED: _LENGTH_WITH_LOG, "attention_factor": _ANY,
+    },
+}  # fmt: skip
+_MEANING = {
+    "factor": "it is the new length over the original one",
+    ORIGINAL: "it is the length, in tokens, of the training",
+    EXTENDED: "it is a length in tokens",
+    "attention_factor": "it multiplies cos and sin; leave it out to have the method's own",
+    "beta_fast": "it counts turns within the original length; leave it out for 32",
+    "beta_slow": "it counts turns within the original length; leave it out for 1",
+    "mscale": "it weighs the logarithm in the attention factor; leave it out for 1",
+    "mscale_all_dim": "it weighs the logarithm in the attention factor; leave it out for 1",
+    "low_freq_factor": "Llama 3.1 has 1",
+    "high_freq_factor": "Llama 3.1 has 4",
+}
+
+
+def rope_problems(spec: RunSpec) -> list[FieldProblem]:
+    """What is wrong with the values of ``rope.scaling``; types, theta and dims are checked elsewhere.
+
+    A field of the wrong type is passed over here.
+    """
+    rope = spec.attention.rope
+    if rope is None or rope.scaling is None or rope.scaling.get("type") not in _RANGES:
+        return []
+    scaling, kind = rope.scaling, str(rope.scaling["type"])
+    found = [
+        problem
+        for name, (low, high) in _RANGES[kind].items()
+        for problem in _range_problems(scaling, kind, name, low, high)
+    ]
+    found += [] if found else _order_problems(scaling, kind)
+    found += _missing_problems(scaling, kind)
+    if kind == "yarn" and rope.theta <= 1:
+        detail = f"yarn divides by ln theta: theta must be above 1, not {show(rope.theta)}; 10000 is usual"
+        found.append(FieldProblem("/attention/rope/theta", "out-of-range", detail))
+    if kind == "longrope":
+        pairs = rotated_dim(rope, _head_dim(spec)) // 2
+        for name in ("short_factor", "long_factor"):
+            found += _list_problems(scaling.get(name), name, pairs)
+    return found
+
+
+def _head_dim(spec: RunSpec) -> int:
+    """Of what is rotated: q, or the part of an MLA query that carries the position."""
+    return spec.head_dim if "q" in spec.inputs else spec.inputs["q_rope"].shape[-1]
+
+
+def _range_problems(scaling: Scaling, kind: str, name: str, low: float, high: float) -> list[FieldProblem]:
+    value = _number(scaling.get(name))
+    if value is None or low <= value <= high:
+        return []
+    detail = (
+        f"{name} of {kind} must be between {_limit(low)} and {_limit(high)}, not {show(scaling[name])}: "
+        f"{_MEANING[name]}"
+    )
+    return [FieldProblem(join(POINTER, name), "out-of-range", detail)]
+
+
+def _order_problems(scaling: Scaling, kind: str) -> list[FieldProblem]:
+    """Both ramps go from slow pairs to fast ones."""
+    if kind == "yarn":
+        slow, fast = (
+            _number(_get(scaling, name, default))
+            for name, default in (("beta_slow", BETA_SLOW), ("beta_fast", BETA_FAST))
+        )
+        if slow is not None and fast is not None and fast < slow:
+            name = "beta_fast" if scaling.get("beta_fast") is not None else "beta_slow"
+            detail = f"beta_fast ({fast:g}) must be at least beta_slow ({slow:g}); 32 and 1 are usual"
+            return [FieldProblem(join(POINTER, name), "out-of-range", detail)]
+    if kind == "llama3":
+        low, high = _number(scaling.get("low_freq_factor")), _number(scaling.get("high_freq_factor"))
+        if low is not None and high is not None and high <= low:
+            detail = f"high_freq_factor ({high:g}) must be above low_freq_factor ({low:g}); 4 and 1 are usual"
+            return [FieldProblem(join(POINTER, "high_freq_factor"), "out-of-range", detail)]
+    return []
+
+
+def _missing_problems(scaling: Scaling, kind: str) -> list[FieldProblem]:
+    """A length from which to extend, and by how much: either may be said in two ways."""
+
+    def absent(*names: str) -> bool:
+        return all(scaling.get(name) is None for name in names)
+
+    if kind in ("dynamic", "yarn", "longrope") and absent(ORIGINAL, EXTENDED):
+        detail = f"{kind} needs {ORIGINAL}, the length in tokens of the training; give it, or {EXTENDED}"
+        return [FieldProblem(join(POINTER, ORIGINAL), "needs", detail)]
+    if kind == "longrope" and absent("factor", EXTENDED, "attention_factor"):
+        detail = f"longrope needs factor for its attention factor; give it, {EXTENDED} or attention_factor"
+        return [FieldProblem(join(POINTER, "factor"), "needs", detail)]
+    return []
+
+
+def _list_problems(given: object, name: str, pairs: int) -> list[FieldProblem]:
+    """One factor for each pair; the first wrong one is named."""
+    if not isinstance(given, list | tuple):
+        return []
+    pointer = join(POINTER, name)
+    if len(given) != pairs:
+        detail = f"{name} has {len(given)} factors for {pairs} pairs; give one for each pair, dim/2 in all"
+        return [FieldProblem(pointer, "shape-mismatch", detail)]
+    for index, item in enumerate(given):
+        value = _number(item)
+        if value is None or not MIN_FACTOR <= value <= MAX_FACTOR:
+            limits = f"a number between {_limit(MIN_FACTOR)} and {_limit(MAX_FACTOR)}"
+            detail = f"{name} divides frequencies: each factor is {limits}, not {show(item)}"
+            return [FieldProblem(join(pointer, index), "out-of-range", detail)]
+    return []
+
+
+def _number(value: object) -> float | None:
+    """A finite number as it is, else None; an integer is not converted, since it may be beyond float64."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if isinstance(value, int) or math.isfinite(value) else None
+
+
+def _limit(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
