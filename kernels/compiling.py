@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
@@ -25,12 +27,14 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import MockTensor, create_function_from_signature
 
 from kernels.engines.tensors import TORCH_DTYPES
+from kernels.flash.arguments import rows, terms
 from kernels.flash.kernel import flash_forward
-from kernels.flash.launch import KERNEL_VERSION, MATRIX_FLAGS, shared_arguments
+from kernels.flash.launch import KERNEL_VERSION, MATRIX_ARGUMENTS, shared_arguments
 from kernels.flash.scores import flash_scores
 from kernels.flash.tiles import choose_tiles, padded_dim
-from kernels.positions import query_offset
+from kernels.operands import operands
 from kernels.spec.model import RunSpec
+from kernels.spec.values import ROUNDED
 from kernels.targets import TARGETS, WARP_SIZE, resident_blocks
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
@@ -154,28 +158,31 @@ def _source(
 
 
 def _arguments(spec: RunSpec, kernel: str) -> dict[str, object]:
-    """What the launch of `spec` passes to a kernel, the arrays by their dtypes."""
-    offset = query_offset(spec)
-    if offset is None:
-        raise CannotCompileError("the flash engine takes positions as integers, not as lists")
-    given, full = MockTensor(TORCH_DTYPES[spec.dtype]), MockTensor(TORCH_DTYPES["float32"])
-    shared = shared_arguments(
-        scale=spec.scale,
-        is_causal=spec.attention.is_causal,
-        offset=offset,
-        group=spec.num_heads // spec.num_kv_heads if spec.num_kv_heads else 1,
-        n=spec.q_len,
-        m=spec.kv_len,
-        d=spec.head_dim,
-        tiles=choose_tiles(spec, interpreted=False),
-    )
+    """What the launch of `spec` passes to a kernel, with stand-ins of the same dtypes for the arrays."""
+    given = operands(spec, _without_data(spec), dtype=np.float32)
+    tiles = choose_tiles(spec, interpreted=False)
+    bound = terms(given, tiles, lambda array: MockTensor(getattr(torch, array.dtype.name)))
+    shared = shared_arguments(given.q.shape, given.k.shape, bound, tiles)
+    inputs, full = MockTensor(TORCH_DTYPES[spec.dtype]), MockTensor(torch.float32)
+    q_rows, k_rows, v_rows = (rows(inputs, array.shape) for array in (given.q, given.k, given.v))
     if kernel == "flash_forward":
-        own = dict.fromkeys(("p_q", "p_k", "p_v", "p_o"), given) | {"p_lse": full}
+        out_rows = rows(inputs, (*given.q.shape[:3], spec.v_head_dim))
+        own = {"Q": q_rows, "K": k_rows, "V": v_rows, "O": out_rows, "p_lse": full}
         return {**own, **shared, "DV": spec.v_head_dim, "BLOCK_DV": padded_dim(spec.v_head_dim)}
-    arrays = dict.fromkeys(("p_q", "p_k"), given)
-    arrays |= dict.fromkeys(("p_lse", "p_scores", "p_masked", "p_weights"), full)
-    flags = {flag: name in spec.returns for flag, name in MATRIX_FLAGS.items()}
-    return {**arrays, **shared, **flags}
+    targets = {
+        argument: full if name in spec.returns else None for name, argument in MATRIX_ARGUMENTS.items()
+    }
+    return {"Q": q_rows, "K": k_rows, "p_lse": full, **targets, **shared}
+
+
+def _without_data(spec: RunSpec) -> dict[str, Any]:
+    """Every input of `spec` in its shape, all zeros, none of which take memory."""
+    given: dict[str, Any] = {}
+    for name, described in spec.inputs.items():
+        dtype = described.dtype if name not in ROUNDED else "float32"
+        shape = spec.canonical_shape(name) if name in ROUNDED else described.shape
+        given[name] = np.broadcast_to(np.zeros((), dtype=dtype), shape)
+    return given
 
 
 @dataclass(frozen=True)

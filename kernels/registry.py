@@ -95,6 +95,8 @@ def _block_option(text: str) -> dict[str, Any]:
     return {"description": text, "enum": [None, *powers], "default": None}
 
 
+# What our Triton kernels share.
+_SOFTMAX = _WHOLE_MATRIX | {"rope", "pattern", "ragged", "past"}
 ENGINES: dict[str, Engine] = {
     engine.name: engine
     for engine in (
@@ -142,8 +144,8 @@ ENGINES: dict[str, Engine] = {
             title="Flash (our Triton kernel)",
             summary="FlashAttention forward: tiles of K and V stream past each tile of Q, softmax online.",
             module="kernels.flash.launch",
-            features=frozenset({"scale", "causal", "position_offset", "gqa", "v_head_dim", "packed"}),
-            returns=frozenset({"out", "lse", "scores", "masked_scores", "weights"}),
+            features=_SOFTMAX,
+            returns=EVERY_RESULT,
             dtypes=("float32", "float16", "bfloat16"),
             devices=("cpu", "cuda"),
             options={
@@ -157,7 +159,7 @@ ENGINES: dict[str, Engine] = {
             notes=(
                 "On a CPU the kernel runs in Triton's interpreter; its timings say nothing about a GPU.",
                 "Under the interpreter bfloat16 inputs are computed in float32 and out is rounded back.",
-                "scores, masked_scores and weights are rebuilt from Q, K and the LSE by a second kernel.",
+                "The score matrices and the weights are rebuilt from Q, K and the LSE by a second kernel.",
             ),
         ),
     )

@@ -5,41 +5,52 @@ backward pass of FlashAttention rebuilds the weights this way; here it shows the
 """
 
 # mypy: ignore-errors
-# ruff: noqa: N803, PLR0917
+# ruff: noqa: N803, N806, PLR0917
 
 import triton
 import triton.language as tl
 
-from kernels.flash.kernel import load_rows, may_see, tile_scores
+from kernels.flash.logits import describe_queries, extent, logits, scores, softcapped
+from kernels.flash.memory import load_rows
 
 
-@triton.jit(do_not_specialize=["offset"])
+@triton.jit
+def weights_of(b_s, lse):
+    """exp(s − lse), [BM, BN]. A row that saw no key has LSE −∞: subtract 0 there, for exp(−∞) = 0."""
+    return tl.exp(b_s - tl.where(lse == float("-inf"), 0.0, lse)[:, None])
+
+
+@triton.jit
 def flash_scores(
-    p_q, p_k, p_lse, p_scores, p_masked, p_weights, scale, offset, group, q_len, kv_len,
+    Q, K, p_lse, T, p_scores, p_softcapped, p_masked, p_weights, num_heads, group, q_len, kv_len,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    CAUSAL: tl.constexpr, SCORES: tl.constexpr, MASKED: tl.constexpr, WEIGHTS: tl.constexpr,
 ):  # fmt: skip
-    """One tile of one head's matrices. Grid: (batch · heads, ⌈q_len / BLOCK_M⌉, ⌈kv_len / BLOCK_N⌉).
+    """One tile of one head's matrices. Grid: (batch · num_heads, ⌈q_len / BLOCK_M⌉, ⌈kv_len / BLOCK_N⌉).
 
-    SCORES, MASKED, WEIGHTS say which of the [batch, heads, q_len, kv_len] float32 results to write.
+    Those of the [batch, num_heads, q_len, kv_len] float32 results that are not None are written.
     """
-    i_head = tl.program_id(0).to(tl.int64)
-    i_kv_head = i_head // group
+    i_row = tl.program_id(0).to(tl.int64)
+    i_batch, i_head = i_row // num_heads, i_row % num_heads
+    n_queries, n_keys, offset = extent(T, i_batch, q_len, kv_len)
     o_m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
     o_n = tl.program_id(2) * BLOCK_N + tl.arange(0, BLOCK_N)
-    b_q = load_rows(p_q + i_head * q_len * D, o_m, q_len, D, BLOCK_D)
-    b_k = load_rows(p_k + i_kv_head * kv_len * D, o_n, kv_len, D, BLOCK_D)
-    # [BM, BN]
-    b_s = tile_scores(b_q, b_k, scale)
-    o_element = (i_head * q_len + o_m[:, None]) * kv_len + o_n[None, :]
+    o_head = tl.full([BLOCK_M], 0, tl.int32) + i_head.to(tl.int32)
+    R = describe_queries(T, i_batch, o_head, o_m, n_queries, n_keys, offset)
+    b_q = load_rows(Q, i_batch, i_head, o_m, n_queries, D, BLOCK_D)
+    b_k = load_rows(K, i_batch, i_head // group, o_n, n_keys, D, BLOCK_D)
+
+    o_element = (i_row * q_len + o_m[:, None]) * kv_len + o_n[None, :]
     b_inside = (o_m[:, None] < q_len) & (o_n[None, :] < kv_len)
-    if SCORES:
+    # [BM, BN]
+    b_s = scores(b_q, b_k, T.scale)
+    if p_scores is not None:
         tl.store(p_scores + o_element, b_s, mask=b_inside)
-    b_s = tl.where(may_see(o_m, o_n, offset, kv_len, CAUSAL), b_s, float("-inf"))
-    if MASKED:
+    b_s = softcapped(b_s, T)
+    if p_softcapped is not None:
+        tl.store(p_softcapped + o_element, b_s, mask=b_inside)
+    b_s = tl.where(R.inside[:, None], logits(b_s, R, T, o_n, n_keys, MASKED=True), float("-inf"))
+    if p_masked is not None:
         tl.store(p_masked + o_element, b_s, mask=b_inside)
-    if WEIGHTS:
-        # [BM]; a row that saw no key has LSE −∞: subtract 0 there, and exp(−∞) = 0 is right
-        lse = tl.load(p_lse + i_head * q_len + o_m, mask=o_m < q_len, other=0.0)
-        lse = tl.where(lse == float("-inf"), 0.0, lse)
-        tl.store(p_weights + o_element, tl.exp(b_s - lse[:, None]), mask=b_inside)
+    if p_weights is not None:
+        lse = tl.load(p_lse + i_row * q_len + o_m, mask=o_m < q_len, other=0.0)
+        tl.store(p_weights + o_element, weights_of(b_s, lse), mask=b_inside)

@@ -1,5 +1,8 @@
 """Our Triton kernel, through the interpreter, against the float64 reference and torch's own attention."""
 
+import dataclasses
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -8,14 +11,31 @@ import triton.language as tl
 from torch.nn.functional import scaled_dot_product_attention
 
 from kernels.engines.reference import reference
+from kernels.flash.arguments import terms
 from kernels.flash.interpreter import counted_traffic
-from kernels.flash.kernel import softmax_step
-from kernels.flash.launch import forward
+from kernels.flash.launch import forward as launch
+from kernels.flash.softmax import step
 from kernels.numerics import error_bound
+from kernels.operands import Operands
 from tests.kernels.cases import compute, make
 
 ALL = ("out", "lse", "scores", "masked_scores", "weights")
 SMALL = {"options": {"block_m": 16, "block_n": 32}}
+
+
+def forward(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, tiles: tuple[int, int], **fields: Any
+) -> dict[str, torch.Tensor]:
+    """The kernel on tensors; ``fields`` as in Operands."""
+    absent = {f.name: None for f in dataclasses.fields(Operands)}
+    keys = np.arange(k.shape[2])[None, :]
+    given = Operands(
+        **absent | {
+            "q": q.numpy(), "k": k.numpy(), "v": v.numpy(), "scale": 1.0, "softcap": 0.0,
+            "q_positions": np.arange(q.shape[2])[None, :], "kv_positions": keys, **fields,
+        }
+    )  # fmt: skip
+    return launch(q, k, v, terms(given, tiles, lambda array: torch.from_numpy(np.array(array))), tiles=tiles)
 
 
 def check(
@@ -130,7 +150,7 @@ def two_softmax_steps(p_s, p_m, p_l):
     l = tl.full([16], 0.0, tl.float32)  # noqa: E741
     for i_tile in range(2):
         b_s = tl.load(p_s + i_tile * 256 + o[:, None] * 16 + o[None, :])
-        _, m, l, _ = softmax_step(b_s, m, l)  # noqa: E741
+        _, m, l, _ = step(b_s, m, l)  # noqa: E741
     tl.store(p_m + o, m)
     tl.store(p_l + o, l)
 
@@ -179,13 +199,13 @@ def test_a_nan_beyond_the_end_of_the_cache_is_never_read() -> None:
     room_k, room_v = torch.full((1, 1, 64, 8), float("nan")), torch.full((1, 1, 64, 8), float("nan"))
     k, v = room_k[:, :, :21], room_v[:, :, :21]  # contiguous, with NaN right behind
     k.copy_(torch.randn_like(k)), v.copy_(torch.randn_like(v))
-    out = forward(q, k, v, scale=0.3, is_causal=False, offset=0, tiles=(16, 16))["out"]
+    out = forward(q, k, v, scale=0.3, tiles=(16, 16))["out"]
     torch.testing.assert_close(out, scaled_dot_product_attention(q, k, v, scale=0.3))
 
 
 def test_the_lse_is_natural_and_merges_two_halves() -> None:
     q, k, v = torch.randn(1, 2, 9, 8), torch.randn(1, 2, 30, 8), torch.randn(1, 2, 30, 8)
-    both = forward(q, k, v, scale=1.0, is_causal=False, offset=0, tiles=(16, 16))
+    both = forward(q, k, v, scale=1.0, tiles=(16, 16))
     torch.testing.assert_close(both["lse"], torch.logsumexp(q @ k.transpose(-1, -2), -1))
     halves = [
         forward(
@@ -193,8 +213,6 @@ def test_the_lse_is_natural_and_merges_two_halves() -> None:
             k[:, :, s].contiguous(),
             v[:, :, s].contiguous(),
             scale=1.0,
-            is_causal=False,
-            offset=0,
             tiles=(16, 16),
         )
         for s in (slice(0, 11), slice(11, 30))
@@ -210,17 +228,18 @@ def test_tiles_beyond_the_causal_bound_are_not_read() -> None:
     read = {}
     for is_causal in (False, True):
         with counted_traffic() as traffic:
-            forward(q, k, v, scale=1.0, is_causal=is_causal, offset=0, tiles=(block, block))
+            forward(q, k, v, scale=1.0, right=0 if is_causal else None, tiles=(block, block))
         read[is_causal] = traffic.bytes_read
         assert traffic.bytes_written == 4 * (n * d + n)
     tile_rows = n // block
     assert read[False] == 4 * d * (n + 2 * n * tile_rows)
-    assert read[True] == 4 * d * (n + 2 * block * (1 + 2 + 3 + 4))
+    offsets = 4 * tile_rows  # each program reads where its queries stand
+    assert read[True] == 4 * d * (n + 2 * block * (1 + 2 + 3 + 4)) + offsets
 
 
 def test_runs_are_repeatable_bit_for_bit() -> None:
     q, k, v = (torch.randn(1, 2, 50, 24) for _ in range(3))
-    run = lambda: forward(q, k, v, scale=0.2, is_causal=True, offset=0, tiles=(16, 32))  # noqa: E731
+    run = lambda: forward(q, k, v, scale=0.2, right=0, tiles=(16, 32))  # noqa: E731
     first, second = run(), run()
     assert torch.equal(first["out"], second["out"])
     assert torch.equal(first["lse"], second["lse"])

@@ -1,0 +1,129 @@
+"""From operands to what the kernels take: pointers, strides and flags, in the named tuples that they read.
+
+``Place`` decides what a pointer is: a tensor on a device for a launch, or a stand-in of the same dtype for a
+compilation. Everything that a kernel is specialised on is thereby the same in both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernels.engines import Array
+from kernels.flash.logits import Terms
+from kernels.flash.memory import Matrix, Rows, Vector
+from kernels.operands import Operands
+
+Place = Callable[[Array], Any]  # a numpy array → what is passed as its pointer
+INT32 = np.iinfo(np.int32)
+
+
+def rows(pointer: Any, shape: tuple[int, ...]) -> Rows:
+    """A contiguous [batch, heads, len, dim] array."""
+    return Rows(pointer, *strides(shape)[:3])
+
+
+def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """In elements, of a contiguous array; 0 along axes of length 1, which thereby broadcast."""
+    steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return tuple(0 if size == 1 else step for size, step in zip(shape, steps, strict=True))
+
+
+def terms(given: Operands, tiles: tuple[int, int], place: Place) -> Terms:
+    """What the kernels must know of masks, positions and biases; ``tiles`` is (block_m, block_n)."""
+    positioned = given.left is not None or given.right is not None or given.slopes is not None
+    offset = offsets(given) if positioned else None
+    listed = positioned and offset is None
+    return Terms(
+        scale=given.scale,
+        p_offset=None if offset is None else place(narrow(np.resize(offset, given.q.shape[0]))),
+        softcap=given.softcap or None,
+        left=given.left,
+        right=given.right,
+        slopes=None if given.slopes is None else vector(given.slopes.astype(np.float32), place),
+        bias=None if given.bias is None else matrix(given.bias.astype(np.float32), place),
+        mask=None if given.mask is None else matrix(given.mask.astype(np.int8), place),
+        q_positions=vector(narrow(given.q_positions), place) if listed else None,
+        kv_positions=vector(narrow(given.kv_positions), place) if listed else None,
+        visits=_visits(given, tiles, place, listed=listed),
+        p_sinks=None if given.sinks is None else place(given.sinks.astype(np.float32)),
+        p_q_lens=None if given.q_lens is None else place(given.q_lens.astype(np.int32)),
+        p_kv_lens=None if given.kv_lens is None else place(given.kv_lens.astype(np.int32)),
+    )
+
+
+def offsets(given: Operands) -> Array | None:
+    """[batch or 1] position of query 0 minus that of key 0; None where positions do not count by one."""
+    q, kv = given.q_positions, given.kv_positions
+    if bool((np.diff(q) != 1).any()) or bool((np.diff(kv) != 1).any()):
+        return None
+    if not q.shape[1] or not kv.shape[1]:
+        return np.zeros(1, np.int64)
+    return np.asarray(q[:, 0] - kv[:, 0])
+
+
+def narrow(positions: Array) -> Array:
+    """As int32 where every value and every distance between two of them fits with room for a window."""
+    fits = positions.size == 0 or int(np.abs(positions).max()) < INT32.max // 4
+    return positions.astype(np.int32 if fits else np.int64)
+
+
+def vector(array: Array, place: Place) -> Vector:
+    """[batch or 1, len]."""
+    return Vector(place(array), array.shape[1] if array.shape[0] > 1 else 0)
+
+
+def matrix(array: Array, place: Place) -> Matrix:
+    """An array of rank 4 that broadcasts to [batch, heads, q_len, kv_len]."""
+    return Matrix(place(array), *strides(array.shape))
+
+
+def _visits(given: Operands, tiles: tuple[int, int], place: Place, *, listed: bool) -> Matrix | None:
+    """Which tiles hold a visible pair, where that takes more than the arithmetic of ``key_bounds``."""
+    found = []
+    if given.mask is not None:
+        found.append(any_in_tiles(given.mask, given, tiles))
+    if given.bias is not None and bool(np.isneginf(given.bias).any()):
+        found.append(any_in_tiles(~np.isneginf(given.bias), given, tiles))
+    if listed and (given.left is not None or given.right is not None):
+        found.append(_within_window(given, tiles))
+    if not found:
+        return None
+    together = found[0]
+    for one in found[1:]:
+        together = together & one
+    return matrix(together.astype(np.int8), place)
+
+
+def any_in_tiles(mask: Array, given: Operands, tiles: tuple[int, int]) -> Array:
+    """[b, h, n, m] booleans (or what broadcasts to it) → [b, h, n tiles, m tiles]: any in the tile?"""
+    for axis, length, block in ((2, given.q.shape[2], tiles[0]), (3, given.k.shape[2], tiles[1])):
+        starts = np.arange(0, length, block)
+        if mask.shape[axis] == 1 or not length:
+            mask = np.repeat(mask[:, :, :1] if axis == 2 else mask[..., :1], len(starts), axis)
+        else:
+            mask = np.logical_or.reduceat(mask, starts, axis)
+    return mask
+
+
+def _within_window(given: Operands, tiles: tuple[int, int]) -> Array:
+    """[b or 1, 1, n tiles, m tiles]: may a query position of the tile see a key position of the tile?"""
+    q_low, q_high = _extremes(given.q_positions, tiles[0])
+    kv_low, kv_high = _extremes(given.kv_positions, tiles[1])
+    seen = np.ones((max(len(q_low), len(kv_low)), q_low.shape[1], kv_low.shape[1]), np.bool_)
+    if given.right is not None:
+        seen &= kv_low[:, None, :] <= q_high[:, :, None] + given.right
+    if given.left is not None:
+        seen &= kv_high[:, None, :] >= q_low[:, :, None] - given.left
+    return seen[:, None]
+
+
+def _extremes(positions: Array, block: int) -> tuple[Array, Array]:
+    """The smallest and the largest position of each tile: [b or 1, tiles] each."""
+    starts = np.arange(0, positions.shape[1], block)
+    if not len(starts):
+        return positions[:, :0], positions[:, :0]
+    return np.minimum.reduceat(positions, starts, 1), np.maximum.reduceat(positions, starts, 1)

@@ -1,0 +1,208 @@
+"""From q·k to the logit that enters the softmax: everything that masks or shifts a score, tile by tile.
+
+    s  = scale · q·k
+    s ← c · tanh(s / c)                          softcap
+    s ← s + slope · (key position − query position)      ALiBi
+    s ← s + bias                                 an additive mask
+    s ← −∞                                       where the query may not see the key
+
+in this order. A query sees a key when the key is there (j < kv_len), the boolean mask allows it, and its
+position lies within the window:
+
+    query position − left  ≤  key position  ≤  query position + right
+
+Causal masking is the window whose right side is 0. Unless lists of positions are given, key j stands at j and
+query i at i + offset, which says both alignments, a past, and ragged batches.
+"""
+
+# mypy: ignore-errors
+# ruff: noqa: N803, N806, PLR0917
+
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+
+
+class Terms(NamedTuple):
+    """What turns scores into logits; None: not there."""
+
+    scale: Any
+    p_offset: Any = None  # [batch] integers: position of query 0 when key 0 stands at 0
+    softcap: Any = None
+    left: Any = None
+    right: Any = None
+    slopes: Any = None  # Vector [batch, heads]
+    bias: Any = None  # Matrix of float32
+    mask: Any = None  # Matrix of int8, 0 forbids
+    q_positions: Any = None  # Vector [batch, q_len]; with it kv_positions, instead of the offset
+    kv_positions: Any = None  # Vector [batch, kv_len]
+    visits: Any = None  # Matrix of int8 over tiles: 0 where no query of the tile sees any key of the tile
+    p_sinks: Any = None  # [heads]
+    p_q_lens: Any = None  # [batch] int32: rows beyond are padding
+    p_kv_lens: Any = None  # [batch] int32
+
+
+class Queries(NamedTuple):
+    """What ``logits`` must know of each row of a tile of queries. All [BM]."""
+
+    i_batch: Any
+    position: Any
+    first: Any  # the first and last key position that the row sees
+    last: Any
+    slope: Any
+    o_bias: Any  # where the row starts in the matrices
+    o_mask: Any
+    inside: Any
+
+
+@triton.jit
+def extent(T, i_batch, q_len, kv_len):
+    """``(n_queries, n_keys, offset)`` of batch row ``i_batch``; query 0 stands at ``offset``."""
+    offset = 0
+    if T.p_q_lens is not None:
+        q_len = tl.load(T.p_q_lens + i_batch)
+    if T.p_kv_lens is not None:
+        kv_len = tl.load(T.p_kv_lens + i_batch)
+    if T.p_offset is not None:
+        offset = tl.load(T.p_offset + i_batch)
+    return q_len, kv_len, offset
+
+
+@triton.jit
+def describe_queries(T, i_batch, o_head, o_m, n_queries, n_keys, offset):
+    """Row o_m [BM] of head o_head [BM] (the rows of a tile may belong to several heads)."""
+    inside = o_m < n_queries
+    position, first, last, slope, o_bias, o_mask = o_m + offset, None, None, None, None, None
+    if T.q_positions is not None:
+        p_position = T.q_positions.p + i_batch * T.q_positions.stride_batch + o_m
+        position = tl.load(p_position, mask=inside, other=0)
+        if T.left is not None:
+            first = position - T.left
+        if T.right is not None:
+            last = position + T.right
+    else:
+        # Key positions are indices here: clamped to those that exist, so that 32 bits hold them.
+        if T.left is not None:
+            first = tl.minimum(tl.maximum(position - T.left, 0), n_keys).to(tl.int32)
+        if T.right is not None:
+            last = tl.minimum(tl.maximum(position + T.right, -1), n_keys - 1).to(tl.int32)
+    if T.slopes is not None:
+        slope = tl.load(T.slopes.p + i_batch * T.slopes.stride_batch + o_head)
+    if T.bias is not None:
+        o_bias = matrix_rows(T.bias, i_batch, o_head, o_m)
+    if T.mask is not None:
+        o_mask = matrix_rows(T.mask, i_batch, o_head, o_m)
+    return Queries(i_batch, position, first, last, slope, o_bias, o_mask, inside)
+
+
+@triton.jit
+def matrix_rows(X, i_batch, o_head, o_m):
+    """Where the rows start in a Matrix: [BM] int64."""
+    return i_batch * X.stride_batch + o_head.to(tl.int64) * X.stride_head + o_m.to(tl.int64) * X.stride_row
+
+
+@triton.jit
+def key_positions(T, i_batch, o_n, n_keys):
+    """Positions of keys: [BN]."""
+    position = o_n
+    if T.kv_positions is not None:
+        p_position = T.kv_positions.p + i_batch * T.kv_positions.stride_batch + o_n
+        position = tl.load(p_position, mask=o_n < n_keys, other=0)
+    return position
+
+
+@triton.jit
+def tanh(x):
+    """Hyperbolic tangent without its pitfalls: (eˣ − e⁻ˣ) / (eˣ + e⁻ˣ) is ∞/∞ beyond |x| = 88, and near 0 it
+    loses every digit to 1 − 1; there its series to x⁹ is exact in float32."""
+    square = x * x
+    series = x * (1 + square * (-1 / 3 + square * (2 / 15 + square * (-17 / 315 + square * (62 / 2835)))))
+    return tl.where(tl.abs(x) < 0.3, series, 1 - 2 / (tl.exp(2 * x) + 1))
+
+
+@triton.jit
+def scores(b_q, b_k, scale):
+    """scale · QKᵀ for one tile, [BM, BN], in float32 whatever the inputs: q·k overflows float16.
+
+    Scaled before the maximum is taken, so that a negative or zero scale is as good as any. ``ieee`` keeps
+    float32 products out of TF32.
+    """
+    return tl.dot(b_q, tl.trans(b_k), input_precision="ieee") * scale
+
+
+@triton.jit
+def softcapped(b_s, T):
+    """Scores pressed into (−c, c)."""
+    if T.softcap is not None:
+        b_s = T.softcap * tanh(b_s / T.softcap)
+    return b_s
+
+
+@triton.jit
+def logits(b_s, R, T, o_n, n_keys, MASKED: tl.constexpr):
+    """Softcapped scores [BM, BN] of queries R and keys o_n as the softmax takes them; without MASKED every
+    query is known to see every key of the tile."""
+    if T.slopes is not None:
+        # [BM, BN]; anchored at the query: slope · key position alone gives the same output, another LSE
+        distance = key_positions(T, R.i_batch, o_n, n_keys)[None, :] - R.position[:, None]
+        b_s += R.slope[:, None] * distance.to(tl.float32)
+    if T.bias is not None:
+        p_bias = T.bias.p + R.o_bias[:, None] + o_n[None, :] * T.bias.stride_col
+        b_s += tl.load(p_bias, mask=R.inside[:, None] & (o_n[None, :] < n_keys), other=0.0)
+    if MASKED:
+        b_s = tl.where(visible(R, T, o_n, n_keys), b_s, float("-inf"))
+    return b_s
+
+
+@triton.jit
+def visible(R, T, o_n, n_keys):
+    """Which queries see which keys: booleans, [BM, BN] or [1, BN] where all queries see the same."""
+    b_see = o_n[None, :] < n_keys
+    position = key_positions(T, R.i_batch, o_n, n_keys)
+    if T.right is not None:
+        b_see = b_see & (position[None, :] <= R.last[:, None])
+    if T.left is not None:
+        b_see = b_see & (position[None, :] >= R.first[:, None])
+    if T.mask is not None:
+        p_mask = T.mask.p + R.o_mask[:, None] + o_n[None, :] * T.mask.stride_col
+        b_see = b_see & (tl.load(p_mask, mask=R.inside[:, None] & b_see, other=0) != 0)
+    return b_see
+
+
+@triton.jit
+def key_bounds(T, first, last, n_keys, offset, BLOCK_N: tl.constexpr):
+    """Which keys the queries first … last need: ``(n_from, n_full, n_to)``, the first two multiples of
+    BLOCK_N.
+
+    No query sees a key before n_from or from n_to on, and those tiles are never loaded; every query sees
+    every key from n_from to n_full, which need no mask.
+    """
+    n_from, n_full, n_to = 0, n_keys // BLOCK_N * BLOCK_N, n_keys
+    if T.p_q_lens is not None:
+        n_to = tl.where(first <= last, n_keys, 0)
+        n_full = tl.minimum(n_full, n_to)
+    if T.q_positions is None:
+        # Clamped at 0 before dividing: inside a kernel, // rounds towards zero as in C.
+        if T.right is not None:
+            n_to = tl.minimum(tl.maximum(last + offset + T.right + 1, 0), n_to).to(tl.int32)
+            n_full = tl.minimum(tl.maximum(first + offset + T.right + 1, 0), n_to).to(tl.int32)
+            n_full = n_full // BLOCK_N * BLOCK_N
+        if T.left is not None:
+            n_from = tl.minimum(tl.maximum(first + offset - T.left, 0), n_keys).to(tl.int32)
+            n_from = n_from // BLOCK_N * BLOCK_N
+    if (T.left is not None) or (T.mask is not None) or (T.q_positions is not None):
+        n_full = n_from
+    return n_from, n_full, n_to
+
+
+@triton.jit
+def wanted(T, i_batch, i_head, i_m, n_start, BLOCK_N: tl.constexpr):
+    """Whether any query of the tile i_m sees any key of the tile that starts at n_start."""
+    if T.visits is None:
+        is_wanted: tl.constexpr = True
+    else:
+        X = T.visits
+        o_tile = i_batch * X.stride_batch + i_head * X.stride_head + i_m * X.stride_row
+        is_wanted = tl.load(X.p + o_tile + n_start // BLOCK_N * X.stride_col) != 0
+    return is_wanted
