@@ -16,13 +16,15 @@ several rows read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from kernels import positions
+from kernels.patterns import pattern_mask
+from kernels.rope import cos_sin, rotate, rotated_dim
 from kernels.spec.model import RunSpec
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -66,7 +68,7 @@ def operands(spec: RunSpec, arrays: Mapping[str, Array], *, dtype: DTypeLike) ->
     if "past_key" in arrays:
         k = np.concatenate([arrays["past_key"].astype(dtype), k], axis=2)
         v = np.concatenate([arrays["past_value"].astype(dtype), v], axis=2)
-    mask, bias = _mask_and_bias(spec, arrays.get("attn_mask"))
+    mask, bias = _mask_and_bias(arrays.get("attn_mask"), pattern_mask(spec, q_lens, kv_lens))
     sinks = spec.attention.sinks
     return Operands(
         q=q,
@@ -87,11 +89,17 @@ def operands(spec: RunSpec, arrays: Mapping[str, Array], *, dtype: DTypeLike) ->
     )
 
 
-def present(given: Array, kv_lens: Array | None) -> Array:
-    """``present_key`` or ``present_value`` from the operand k or v [b, h_kv, m, d]: 0 beyond ``kv_lens``."""
-    if kv_lens is None:
+def without_padding(given: Operands) -> Operands:
+    """With 0 in the place of whatever lies beyond the lengths."""
+    k, v = zero_beyond(given.k, given.kv_lens), zero_beyond(given.v, given.kv_lens)
+    return replace(given, q=zero_beyond(given.q, given.q_lens), k=k, v=v)
+
+
+def zero_beyond(given: Array, lens: Array | None) -> Array:
+    """[b, h, len, d] with zeros from ``lens[b]`` on: so are ``present_key`` and ``present_value`` made."""
+    if lens is None:
         return given
-    beyond = np.arange(given.shape[2]) >= kv_lens[:, None]
+    beyond = np.arange(given.shape[2]) >= lens[:, None]
     return np.where(beyond[:, None, :, None], given.dtype.type(0), given)
 
 
@@ -113,21 +121,15 @@ def input_gradient(spec: RunSpec, arrays: Mapping[str, Array], name: str, gradie
 # -- masks ---------------------------------------------------------------------------------------------------
 
 
-def _mask_and_bias(spec: RunSpec, attn_mask: Array | None) -> tuple[Array | None, Array | None]:
+def _mask_and_bias(attn_mask: Array | None, pattern: Array | None) -> tuple[Array | None, Array | None]:
     """(bool, float32), each 4-D or None."""
-    mask = bias = None
+    mask, bias = pattern, None
     if attn_mask is not None:
         full_rank = attn_mask.reshape((1,) * (4 - attn_mask.ndim) + attn_mask.shape)
-        if attn_mask.dtype == np.bool_:
-            mask = full_rank
-        else:
+        if attn_mask.dtype != np.bool_:
             bias = full_rank.astype(np.float32, copy=False)
-    if spec.attention.pattern is not None:
-        from kernels.patterns import pattern_mask
-
-        pattern = pattern_mask(spec)
-        if pattern is not None:
-            mask = pattern if mask is None else mask & pattern
+        else:
+            mask = full_rank if pattern is None else pattern & full_rank
     return mask, bias
 
 
@@ -163,7 +165,7 @@ def _scatter_pages(gradient: Array, block_table: Array, shape: tuple[int, ...]) 
     return pages
 
 
-# -- rotary embedding ----------------------------------------------------------------------------------------
+# -- rotary embedding ---------------------------------------------------------------------------------------
 
 
 def _rotated(spec: RunSpec, arrays: Mapping[str, Array], q: Array, k: Array) -> tuple[Array, Array]:
@@ -171,35 +173,32 @@ def _rotated(spec: RunSpec, arrays: Mapping[str, Array], q: Array, k: Array) -> 
     rope = spec.attention.rope
     if rope is None:
         return q, k
-    from kernels.rope import rotate
-
-    how = {"style": rope.style, "dim_offset": rope.dim_offset}
-    angles = _angles(spec, arrays)
+    angles = rope_angles(spec, arrays)
     with np.errstate(invalid="ignore", over="ignore"):  # what lies beyond the lengths may be anything
-        return rotate(q, *angles["q"], **how), rotate(k, *angles["k"], **how)
+        q, k = (
+            rotate(x, *angles[name], style=rope.style, dim_offset=rope.dim_offset)
+            for name, x in (("q", q), ("k", k))
+        )
+    return q, k
 
 
 def _unrotated(spec: RunSpec, arrays: Mapping[str, Array], name: str, gradient: Array) -> Array:
     """The adjoint of a rotation (and of the attention factor in it): the same by the opposite angle."""
-    from kernels.rope import rotate
-
     rope = spec.attention.rope
     if rope is None:
         return gradient
-    cos, sin = _angles(spec, arrays)[name]
+    cos, sin = rope_angles(spec, arrays)[name]
     return rotate(gradient, cos, -sin, style=rope.style, dim_offset=rope.dim_offset)
 
 
-def _angles(spec: RunSpec, arrays: Mapping[str, Array]) -> dict[str, tuple[Array, Array]]:
-    """(cos, sin), each [b or 1, len, dim / 2], for q and for the fresh k.
+def rope_angles(spec: RunSpec, arrays: Mapping[str, Array]) -> dict[str, tuple[Array, Array]]:
+    """(cos, sin), each [b or 1, len, pairs] float64, for "q" and for the fresh "k" of a spec with RoPE.
 
-    Both from one call: scalings that depend on the length must see the same one. Padding has no say in it.
+    A scaling that depends on the length sees one for both; padding has no say in it.
     """
-    from kernels.rope import cos_sin
-
     rope = spec.attention.rope
     if rope is None:
-        raise ValueError("the spec has no RoPE")
+        return {}
     q_lens, kv_lens = arrays.get("q_lens"), arrays.get("kv_lens")
     past = arrays["past_key"].shape[2] if "past_key" in arrays else 0
     if rope.positions is None:
@@ -208,14 +207,13 @@ def _angles(spec: RunSpec, arrays: Mapping[str, Array]) -> dict[str, tuple[Array
     else:
         queries = positions.resolve(rope.positions, spec.q_len)
         keys = positions.resolve(rope.positions, spec.kv_len - past)
-    queries = _without_padding(queries, q_lens)
-    keys = _without_padding(keys, None if kv_lens is None else kv_lens - past)
-    rows = max(len(queries), len(keys))
-    together = np.concatenate([np.repeat(x, rows // len(x), axis=0) for x in (queries, keys)], axis=1)
-    dim = rope.dim if rope.dim is not None else spec.head_dim - rope.dim_offset
-    cos, sin = cos_sin(rope, dim, together)
-    n = spec.q_len
-    return {"q": (cos[:, :n], sin[:, :n]), "k": (cos[:, n:], sin[:, n:])}
+    found = {
+        "q": _without_padding(queries, q_lens),
+        "k": _without_padding(keys, None if kv_lens is None else kv_lens - past),
+    }
+    length = 1 + max(int(x.max(initial=-1)) for x in found.values())
+    dim = rotated_dim(rope, spec.head_dim)
+    return {name: cos_sin(rope, dim, x, length) for name, x in found.items()}
 
 
 def _without_padding(given: Array, lens: Array | None) -> Array:

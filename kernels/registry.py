@@ -14,7 +14,9 @@ from kernels.spec.model import Options, RunSpec
 from kernels.spec.problems import FieldProblem, join, one_of
 
 MATRICES = ("scores", "softcapped_scores", "masked_scores", "weights")
-EVERY_RESULT = frozenset({"out", "lse", *MATRICES})
+PRESENT = ("present_key", "present_value")
+GRADIENTS = ("dq", "dk", "dv")
+RESULTS = ("out", "lse", *MATRICES, *PRESENT, *GRADIENTS)
 
 # What a spec may ask for beyond softmax(scale·QKᵀ)V, in the words of an error message.
 FEATURES: dict[str, str] = {
@@ -38,6 +40,17 @@ FEATURES: dict[str, str] = {
     "kv_dtype": "quantised key/value caches",
     "gradients": "gradients",
     "mla": "multi-head latent attention",
+}
+# Which inputs beside q, k and v belong to which feature.
+INPUT_FEATURES: dict[str, str] = {
+    "attn_mask": "attn_mask",
+    "q_lens": "ragged",
+    "kv_lens": "ragged",
+    "past_key": "past",
+    "past_value": "past",
+    "block_table": "paged",
+    "dout": "gradients",
+    **dict.fromkeys(("q_nope", "q_rope", "c_kv", "k_rope", "w_uk", "w_uv"), "mla"),
 }
 # Engines that the contract names and that are still to come.
 PLANNED = frozenset({"decode", "paged", "mla", "linear", "performer", "scan"})
@@ -67,10 +80,10 @@ class Engine:
             "title": self.title,
             "summary": self.summary,
             "features": {name: text for name, text in FEATURES.items() if name in self.features},
-            "returns": sorted(self.returns, key=["out", "lse", *MATRICES].index),
+            "returns": sorted(self.returns, key=RESULTS.index),
             "dtypes": list(self.dtypes),
             "devices": list(self.devices),
-            "inputs": ["q", "k", "v", *(["attn_mask"] if "attn_mask" in self.features else [])],
+            "inputs": ["q", "k", "v", *(name for name, of in INPUT_FEATURES.items() if of in self.features)],
             "options": {
                 "type": "object",
                 "additionalProperties": False,
@@ -81,12 +94,7 @@ class Engine:
         }
 
 
-_WHOLE_MATRIX = frozenset(
-    {
-        "scale", "causal", "position_offset", "positions", "window", "softcap", "attn_mask", "alibi", "sinks",
-        "gqa", "v_head_dim", "packed",
-    }
-)  # fmt: skip
+_WHOLE_SPEC = frozenset(FEATURES) - {"kv_dtype", "mla"}
 _FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -96,7 +104,7 @@ def _block_option(text: str) -> dict[str, Any]:
 
 
 # What our Triton kernels share.
-_SOFTMAX = _WHOLE_MATRIX | {"rope", "pattern", "ragged", "past"}
+_SOFTMAX = _WHOLE_SPEC - {"paged", "gradients"}
 ENGINES: dict[str, Engine] = {
     engine.name: engine
     for engine in (
@@ -105,8 +113,8 @@ ENGINES: dict[str, Engine] = {
             title="Reference (float64)",
             summary="The equations in numpy, double precision, every intermediate. The yardstick.",
             module="kernels.engines.reference",
-            features=_WHOLE_MATRIX,
-            returns=EVERY_RESULT,
+            features=_WHOLE_SPEC,
+            returns=frozenset(RESULTS),
             dtypes=_FLOATS,
             devices=("cpu",),
             notes=(
@@ -118,8 +126,8 @@ ENGINES: dict[str, Engine] = {
             title="Eager (torch)",
             summary="The same equations, one torch operation after another, whole score matrices in memory.",
             module="kernels.engines.eager",
-            features=_WHOLE_MATRIX,
-            returns=EVERY_RESULT,
+            features=_WHOLE_SPEC,
+            returns=frozenset(RESULTS),
             dtypes=_FLOATS,
             devices=("cpu", "cuda"),
             notes=("float16 and bfloat16 inputs are computed in float32; out is rounded back to dtype.",),
@@ -129,14 +137,14 @@ ENGINES: dict[str, Engine] = {
             title="SDPA (torch)",
             summary="torch.nn.functional.scaled_dot_product_attention, which picks a fused kernel by itself.",
             module="kernels.engines.sdpa",
-            features=_WHOLE_MATRIX - {"softcap", "sinks"},
-            returns=frozenset({"out"}),
+            features=_WHOLE_SPEC - {"softcap"},
+            returns=frozenset({"out", *PRESENT, *GRADIENTS}),
             dtypes=_FLOATS,
             devices=("cpu", "cuda"),
             notes=(
-                "Returns out alone: its LSE is private and the score matrix never exists.",
-                "Windows, ALiBi, positions, and causal masks that are not square or have a scale ≤ 0, "
-                "are passed as a mask tensor.",
+                "Returns out and gradients: its LSE is private and the score matrix never exists.",
+                "Windows, ALiBi, positions, ragged lengths, patterns, and causal masks that are not square "
+                "or have a scale ≤ 0, are passed as a mask tensor; sinks as one more key of zeros.",
             ),
         ),
         Engine(
@@ -145,7 +153,7 @@ ENGINES: dict[str, Engine] = {
             summary="FlashAttention forward: tiles of K and V stream past each tile of Q, softmax online.",
             module="kernels.flash.launch",
             features=_SOFTMAX,
-            returns=EVERY_RESULT,
+            returns=frozenset({"out", "lse", *MATRICES}),
             dtypes=("float32", "float16", "bfloat16"),
             devices=("cpu", "cuda"),
             options={
@@ -239,14 +247,6 @@ def _asked(spec: RunSpec) -> Iterator[tuple[str, str, str]]:  # noqa: PLR0912 - 
         yield "gqa", "/inputs/k", f"{spec.num_heads} query heads, {spec.num_kv_heads} key heads"
     if spec.v_head_dim != spec.head_dim:
         yield "v_head_dim", "/inputs/v", f"{spec.v_head_dim} beside {spec.head_dim}"
-    for names, feature in (
-        (("attn_mask",), "attn_mask"),
-        (("q_lens", "kv_lens"), "ragged"),
-        (("past_key", "past_value"), "past"),
-        (("block_table",), "paged"),
-        (("dout",), "gradients"),
-        (("q_nope", "q_rope", "c_kv", "k_rope", "w_uk", "w_uv"), "mla"),
-    ):
-        for name in names:
-            if name in inputs:
-                yield feature, f"/inputs/{name}", name
+    for name, feature in INPUT_FEATURES.items():
+        if name in inputs:
+            yield feature, f"/inputs/{name}", name

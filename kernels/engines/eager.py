@@ -1,50 +1,64 @@
 """Attention in torch as textbooks write it: one operation after another, the whole score matrix in memory.
 
-Softmax and sums are float32 (float64 for dtype float64), whatever the inputs; ``out`` is rounded to the
-dtype.
+Softmax and sums are float32 whatever the inputs; float64 for dtype float64, and for float32 numbers so large
+that a score would overflow, since ∞ − ∞ is NaN. Gradients are torch's own, by autograd. ``out`` and gradients
+are rounded to the dtype.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
+import numpy as np
 import torch
 
-from kernels import positions
 from kernels.engines import Array, Prepared
-from kernels.engines.tensors import TORCH_DTYPES, compute_dtype, repeat_heads, to_numpy, to_tensor
+from kernels.engines.tensors import TORCH_DTYPES, as_inputs, compute_dtype, repeat_heads, to_numpy, to_tensor
+from kernels.numerics import fits_float32
+from kernels.operands import Operands, operands, without_padding, zero_beyond
 from kernels.spec.model import RunSpec
+
+GRADIENTS = ("dq", "dk", "dv")
 
 
 def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared:
     """Move the inputs to ``device`` and bind them."""
-    q, k, v = (to_tensor(arrays[name], device, spec.dtype) for name in ("q", "k", "v"))
-    working = compute_dtype(spec.dtype)
-    allowed, bias = allowed_and_bias(spec, arrays.get("attn_mask"), device, working)
+    given = without_padding(operands(spec, arrays, dtype=np.float64))
+    dout = arrays.get("dout")
+    working = compute_dtype(spec.dtype) if fits_float32(given, dout) else torch.float64
+    q, k, v = (to_tensor(array, device).to(working) for array in (given.q, given.k, given.v))
+    allowed, bias = allowed_and_bias(given, device, working)
     sinks = None
-    if spec.attention.sinks is not None:
+    if given.sinks is not None:
         # [heads, 1, 1]
-        sinks = torch.tensor(spec.attention.sinks, dtype=torch.float32, device=device).to(working)[
-            :, None, None
-        ]
-    wanted = tuple(dict.fromkeys(("out", *spec.returns)))
+        sinks = to_tensor(given.sinks, device).to(working)[:, None, None]
+    wanted = tuple(dict.fromkeys(("out", *(name for name in spec.returns if not name.startswith("present")))))
+    differentiate = any(name in wanted for name in GRADIENTS)
+    upstream = None
+    if differentiate and dout is not None:
+        upstream = to_tensor(zero_beyond(dout, given.q_lens), device).to(working)
 
     def compute() -> Mapping[str, Any]:
-        results = attend(
-            q.to(working),
-            k.to(working),
-            v.to(working),
-            scale=spec.scale,
-            softcap=spec.attention.softcap,
-            allowed=allowed,
-            bias=bias,
-            sinks=sinks,
-        )
+        with torch.set_grad_enabled(differentiate):
+            leaves = [tensor.requires_grad_(differentiate) for tensor in (q, k, v)]
+            results = attend(
+                *leaves,
+                scale=given.scale,
+                softcap=given.softcap,
+                allowed=allowed,
+                bias=bias,
+                sinks=sinks,
+            )
+            if upstream is not None:
+                results |= dict(
+                    zip(GRADIENTS, torch.autograd.grad(results["out"], leaves, upstream), strict=True)
+                )
         results["out"] = results["out"].to(TORCH_DTYPES[spec.dtype])
-        return {name: results[name] for name in wanted}
+        return {name: results[name].detach() for name in wanted}
 
-    return Prepared(compute, to_numpy)
+    return Prepared(compute, lambda results: as_inputs(spec, arrays, given, to_numpy(results)))
 
 
 def attend(
@@ -70,12 +84,13 @@ def attend(
     if allowed is not None:
         masked = masked.masked_fill(~allowed, float("-inf"))
 
-    # The maximum of a row without keys is −∞: subtract 0 there, and its weights come out as exp(−∞) = 0.
+    # The maximum of a row without keys is −∞: subtract 0 there, and its weights come out as exp(−∞) = 0. What
+    # is subtracted cancels, so that gradients need not know of it.
     empty = masked.new_full((*masked.shape[:-1], 1), float("-inf"))
     largest = torch.cat([masked, empty if sinks is None else sinks.expand(empty.shape)], dim=-1).amax(
         -1, keepdim=True
     )
-    largest = largest.masked_fill(largest == float("-inf"), 0.0)
+    largest = largest.detach().masked_fill(largest == float("-inf"), 0.0)
     exponentials = torch.exp(masked - largest)
     total = exponentials.sum(-1, keepdim=True)
     if sinks is not None:
@@ -92,34 +107,29 @@ def attend(
 
 
 def allowed_and_bias(
-    spec: RunSpec, attn_mask: Array | None, device: str, dtype: torch.dtype
+    given: Operands, device: str, dtype: torch.dtype
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """What may be seen (bool) and what is added to the scores, each broadcasting to [b, h, n, m], or None."""
-    attention = spec.attention
-    left, right = attention.window
-    slopes = positions.alibi_slopes(spec)
-    allowed: torch.Tensor | None = None
-    bias: torch.Tensor | None = None
-    if attention.is_causal or (left, right) != (None, None) or slopes is not None:
-        queries = to_tensor(positions.query_positions(spec), device)
-        keys = to_tensor(positions.key_positions(spec), device)
+    limits, biases = [], []
+    if given.left is not None or given.right is not None or given.slopes is not None:
+        queries, keys = to_tensor(given.q_positions, device), to_tensor(given.kv_positions, device)
         # [b or 1, 1, n, m]
         distance = (keys[:, None, :] - queries[:, :, None])[:, None]
-        limits = []
-        if attention.is_causal:
-            limits.append(distance <= 0)
-        if left is not None:
-            limits.append(distance >= -left)
-        if right is not None:
-            limits.append(distance <= right)
-        for limit in limits:
-            allowed = limit if allowed is None else allowed & limit
-        if slopes is not None:
-            bias = to_tensor(slopes, device).to(dtype)[:, :, None, None] * distance
-    if attn_mask is not None:
-        mask = to_tensor(attn_mask, device)
-        if mask.dtype == torch.bool:
-            allowed = mask if allowed is None else allowed & mask
-        else:
-            bias = mask.to(dtype) if bias is None else bias + mask.to(dtype)
-    return allowed, bias
+        if given.left is not None:
+            limits.append(distance >= -given.left)
+        if given.right is not None:
+            limits.append(distance <= given.right)
+        if given.slopes is not None:
+            biases.append(to_tensor(given.slopes, device).to(dtype)[:, :, None, None] * distance)
+    if given.mask is not None:
+        limits.append(to_tensor(given.mask, device))
+    for lens, length, shape in (
+        (given.q_lens, given.q.shape[2], (-1, 1, given.q.shape[2], 1)),
+        (given.kv_lens, given.k.shape[2], (-1, 1, 1, given.k.shape[2])),
+    ):
+        if lens is not None:
+            limits.append(to_tensor(np.arange(length) < lens[:, None], device).reshape(shape))
+    if given.bias is not None:
+        biases.append(to_tensor(given.bias, device).to(dtype))
+    allowed = reduce(torch.logical_and, limits) if limits else None
+    return allowed, sum(biases[1:], biases[0]) if biases else None

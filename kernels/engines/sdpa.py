@@ -1,24 +1,25 @@
-"""torch's own ``scaled_dot_product_attention``: a fused kernel where torch has one, and only ``out`` comes
-back.
+"""torch's own ``scaled_dot_product_attention``: a fused kernel where torch has one, and only ``out`` and its
+gradients come back.
 
 Its ``is_causal`` is aligned top-left and excludes a mask, so everything but a plain square causal mask is
 passed as a mask tensor: boolean, or float32 with −∞ where forbidden when something is added. So is a causal
-mask beside a scale that is not positive.
+mask beside a scale that is not positive. A sink is one more key, of zeros, whose score is in the mask.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from kernels import positions
 from kernels.engines import Array, Prepared
-from kernels.engines.eager import allowed_and_bias
-from kernels.engines.tensors import compute_dtype, to_numpy, to_tensor
+from kernels.engines.eager import GRADIENTS, allowed_and_bias
+from kernels.engines.tensors import as_inputs, compute_dtype, to_numpy, to_tensor
+from kernels.operands import Operands, operands, without_padding, zero_beyond
 from kernels.spec.model import RunSpec
 
 SMALLEST_FLOAT32 = float(np.finfo(np.float32).tiny)  # of those that no processor takes for 0
@@ -26,47 +27,78 @@ SMALLEST_FLOAT32 = float(np.finfo(np.float32).tiny)  # of those that no processo
 
 def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared:
     """Move the inputs to ``device`` and bind them."""
-    q, k, v = (to_tensor(arrays[name], device, spec.dtype) for name in ("q", "k", "v"))
-    top_left = _is_plain_causal(spec, arrays)
-    mask = None if top_left else _mask(spec, arrays.get("attn_mask"), device)
+    given = without_padding(operands(spec, arrays, dtype=np.float64))
+    top_left = _is_plain_causal(given)
+    mask = None if top_left else _mask(given, device, compute_dtype(spec.dtype))
+    with_sinks = given if given.sinks is None else _with_a_key_of_zeros(given)
+    q, k, v = (to_tensor(array, device, spec.dtype) for array in (with_sinks.q, with_sinks.k, with_sinks.v))
     grouped = spec.num_kv_heads != spec.num_heads
+    dout = None
+    if any(name in spec.returns for name in GRADIENTS):
+        dout = to_tensor(zero_beyond(arrays["dout"], given.q_lens), device, spec.dtype)
 
     def compute() -> Mapping[str, Any]:
-        out = scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, is_causal=top_left, scale=spec.scale, enable_gqa=grouped
-        )
-        return {"out": out}
+        with torch.set_grad_enabled(dout is not None):
+            leaves = [tensor.requires_grad_(dout is not None) for tensor in (q, k, v)]
+            out = scaled_dot_product_attention(
+                q, k, v, attn_mask=mask, is_causal=top_left, scale=given.scale, enable_gqa=grouped
+            )
+            if dout is None:
+                return {"out": out}
+            gradients = torch.autograd.grad(out, leaves, dout)
+        return {"out": out.detach(), **dict(zip(GRADIENTS, gradients, strict=True))}
 
-    return Prepared(compute, to_numpy)
+    def collect(results: Mapping[str, Any]) -> dict[str, Array]:
+        found = to_numpy(results)
+        for name in {"dk", "dv"} & found.keys():
+            found[name] = found[name][:, :, : given.k.shape[2]]
+        return as_inputs(spec, arrays, given, found)
+
+    return Prepared(compute, collect)
 
 
-def _is_plain_causal(spec: RunSpec, arrays: Mapping[str, Array]) -> bool:
+def _is_plain_causal(given: Operands) -> bool:
     """Causal, query i sees keys 0 … i, and nothing else: what ``is_causal`` means to torch.
 
     Its CPU kernel adds −∞ to the scores before it scales them, in float32: a negative scale makes that +∞,
     and one that is 0 there makes it NaN.
     """
-    attention = spec.attention
-    nothing_else = (
-        attention.window == (None, None) and attention.alibi_slopes is None and "attn_mask" not in arrays
-    )
+    n, m = given.q.shape[2], given.k.shape[2]
+    others = (given.slopes, given.sinks, given.mask, given.bias, given.q_lens, given.kv_lens)
     return (
-        attention.is_causal
-        and nothing_else
-        and spec.scale >= SMALLEST_FLOAT32
-        and positions.query_offset(spec) == 0
-        and spec.q_len <= spec.kv_len
+        (given.left, given.right) == (None, 0)
+        and all(other is None for other in others)
+        and given.scale >= SMALLEST_FLOAT32
+        and 0 < n <= m
+        and bool((given.q_positions - given.q_positions[:, :1] == np.arange(n)).all())
+        and bool((given.kv_positions - given.q_positions[:, :1] == np.arange(m)).all())
     )
 
 
-def _mask(spec: RunSpec, attn_mask: Array | None, device: str) -> torch.Tensor | None:
-    """One mask tensor that says everything, [b or 1, h or 1, n, m]."""
-    working = compute_dtype(spec.dtype)
-    allowed, bias = allowed_and_bias(spec, attn_mask, device, working)
+def _with_a_key_of_zeros(given: Operands) -> Operands:
+    """One more key and value, which is what a sink attends to."""
+    k, v = (
+        np.concatenate([x, np.zeros_like(x, shape=(*x.shape[:2], 1, x.shape[3]))], 2)
+        for x in (given.k, given.v)
+    )
+    return replace(given, k=k, v=v)
+
+
+def _mask(given: Operands, device: str, dtype: torch.dtype) -> torch.Tensor | None:
+    """One mask tensor that says everything, [b or 1, h or 1, n, m], with a column for the sinks."""
+    allowed, bias = allowed_and_bias(given, device, dtype)
+    if bias is None and given.sinks is not None:
+        bias = torch.zeros((1, 1, 1, 1), dtype=dtype, device=device)
     mask = allowed if bias is None else bias
     if bias is not None and allowed is not None:
         mask = bias.masked_fill(~allowed, float("-inf"))
     if mask is None:
         return None
-    full = (mask.shape[0] if mask.ndim == 4 else 1, mask.shape[-3] if mask.ndim >= 3 else 1)
-    return mask.expand(*full, spec.q_len, spec.kv_len)
+    n, m = given.q.shape[2], given.k.shape[2]
+    mask = mask.expand(*mask.shape[:2], n, m)
+    if given.sinks is None:
+        return mask
+    heads = len(given.sinks)
+    column = to_tensor(given.sinks, device).to(dtype)[None, :, None, None]
+    batch = mask.shape[0]
+    return torch.cat([mask.expand(batch, heads, n, m), column.expand(batch, heads, n, 1)], dim=3)

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from kernels.arrays import round_to_dtype
 from kernels.engines import Array
+from kernels.operands import Operands, input_gradient, zero_beyond
+from kernels.spec.model import RunSpec
 
 TORCH_DTYPES = {
     "float16": torch.float16,
@@ -31,6 +34,26 @@ def to_numpy(results: Mapping[str, torch.Tensor]) -> dict[str, Array]:
         name: (result.float() if result.dtype == torch.bfloat16 else result).cpu().numpy()
         for name, result in results.items()
     }
+
+
+def as_inputs(
+    spec: RunSpec, arrays: Mapping[str, Array], given: Operands, results: Mapping[str, Array]
+) -> dict[str, Array]:
+    """An engine's results as the contract has them: gradients of the operands become gradients of the inputs,
+    the present is added where it was asked for, both rounded to the dtype; the LSE of padding is −∞, whatever
+    its sink."""
+    finished = dict(results)
+    if "lse" in results and given.q_lens is not None:
+        padding = np.arange(given.q.shape[2]) >= given.q_lens[:, None]
+        finished["lse"] = np.where(padding[:, None], -np.inf, results["lse"]).astype(results["lse"].dtype)
+    for name, of in (("dq", "q"), ("dk", "k"), ("dv", "v")):
+        if name in results:
+            gradient = input_gradient(spec, arrays, of, results[name])
+            finished[name] = round_to_dtype(gradient, spec.dtype)
+    for name, array in (("present_key", given.k), ("present_value", given.v)):
+        if name in spec.returns:
+            finished[name] = round_to_dtype(zero_beyond(array, given.kv_lens), spec.dtype)
+    return finished
 
 
 def compute_dtype(dtype: str) -> torch.dtype:

@@ -12,6 +12,7 @@ from kernels.spec.reader import ObjectReader, is_integer, is_number, to_float
 
 MAX_POSITION = 2**53  # beyond it, float64 (and JavaScript) no longer tells neighbours apart
 MAX_FLOAT32 = 3.4028235e38  # the scale multiplies in float32
+MIN_FLOAT32 = 2.0**-126  # the smallest that no processor takes for 0
 MAX_HEADS = 65_536
 MIN_BLOCK, MAX_BLOCK = 16, 1024  # tl.dot wants at least 16; 1024 × 1024 is Triton's largest tile
 MAX_BLOCK_ELEMENTS = 2**20
@@ -90,7 +91,7 @@ def parse_attention(value: object, problems: Problems) -> Attention:
         q_positions=_positions(reader, "q_positions"),
         kv_positions=_positions(reader, "kv_positions"),
         window=_window(reader),
-        softcap=reader.number("softcap", 0.0, low=0.0),
+        softcap=_softcap(reader),
         alibi_slopes=_slopes(reader),
         rope=_rope(reader) if reader.has("rope") else None,
         sinks=_sinks(reader),
@@ -134,6 +135,19 @@ def _block(reader: ObjectReader, name: str) -> int | None:
         reader.problems.add(reader.at(name), "out-of-range", detail)
         return None
     return block
+
+
+def _softcap(reader: ObjectReader) -> float:
+    """0, or a number that float32 can divide by and multiply with."""
+    softcap = reader.number("softcap", 0.0, low=0.0)
+    if softcap == 0.0 or MIN_FLOAT32 <= softcap <= MAX_FLOAT32:
+        return softcap
+    detail = (
+        f"softcap must be 0 (off) or between {MIN_FLOAT32:.3g} and {MAX_FLOAT32:.3g}, as float32 can divide "
+        f"by; not {show(softcap)}"
+    )
+    reader.problems.add(reader.at("softcap"), "out-of-range", detail)
+    return 0.0
 
 
 def _window(reader: ObjectReader) -> tuple[int | None, int | None]:

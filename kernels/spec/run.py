@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels import registry
+from kernels import patterns, registry, rope
 from kernels.spec.array_input import Array, ArrayParser, LoadUpload
 from kernels.spec.attention import parse_attention, parse_options, parse_timing
 from kernels.spec.model import InputSpec, ParsedRun, RunSpec
@@ -57,6 +57,8 @@ def parse_run(
         check_shapes(spec, problems, max_elements)
         if not problems.found:
             check_values(spec, arrays, problems)
+            for problem in (*rope.rope_problems(spec), *patterns.pattern_problems(spec)):
+                problems.add(problem.pointer, problem.code, problem.detail, problem.status)
     problems.raise_if_any()
     for problem in registry.unsupported(spec):
         problems.add(problem.pointer, problem.code, problem.detail, problem.status)
@@ -125,6 +127,9 @@ def _inputs(
         if parsed is None:
             continue
         described[name], data = parsed
+        if name == "block_table" and data is None:
+            detail = "a block_table says where tokens are: send its integers, not a seed"
+            problems.add(reader.at(name), "wrong-type", detail)
         total += described[name].elements
         if data is not None:
             arrays[name] = data

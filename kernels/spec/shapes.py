@@ -15,7 +15,7 @@ def check_shapes(spec: RunSpec, problems: Problems, max_elements: int) -> None:
     if not _ranks_are_right(spec, problems) or not _packing_is_right(spec, problems):
         return
     before = len(problems.found)
-    _check_qkv(spec, problems)
+    _check_qkv(spec, max_elements, problems)
     _check_rows(spec, max_elements, problems)
     if len(problems.found) > before:
         return
@@ -63,11 +63,16 @@ def _ranks_are_right(spec: RunSpec, problems: Problems) -> bool:
 
 
 def _packing_is_right(spec: RunSpec, problems: Problems) -> bool:
-    """Packed widths are a multiple of their head counts."""
-    if not spec.is_packed or spec.is_paged:
+    """Packed widths are a multiple of their head counts; pages have their own."""
+    if not spec.is_packed:
         return True
     before = len(problems.found)
-    for name, field in (("q", "num_heads"), ("k", "num_kv_heads"), ("v", "num_kv_heads")):
+    given = spec.attention.num_kv_heads
+    if spec.is_paged and given not in (None, spec.num_kv_heads):
+        detail = f"num_kv_heads is {given} but the pages of k have {spec.num_kv_heads}; leave it out"
+        problems.add("/attention/num_kv_heads", "heads", detail)
+    packed = (("q", "num_heads"), ("k", "num_kv_heads"), ("v", "num_kv_heads"))
+    for name, field in packed[:1] if spec.is_paged else packed:
         heads = spec.num_heads if name == "q" else spec.num_kv_heads
         width = spec.inputs[name].shape[2]
         if width % heads:
@@ -76,7 +81,7 @@ def _packing_is_right(spec: RunSpec, problems: Problems) -> bool:
     return len(problems.found) == before
 
 
-def _check_qkv(spec: RunSpec, problems: Problems) -> None:
+def _check_qkv(spec: RunSpec, most: int, problems: Problems) -> None:
     q, k, v = (spec.canonical_shape(name) for name in ("q", "k", "v"))
     if spec.is_paged:
         if k[:3] != v[:3]:
@@ -90,6 +95,7 @@ def _check_qkv(spec: RunSpec, problems: Problems) -> None:
         if spec.options.page_size not in (None, k[1]):
             detail = f"page_size is {spec.options.page_size} but the pages of k hold {k[1]}"
             problems.add("/options/page_size", "shape-mismatch", detail)
+        _check_gathered(spec, most, problems)
     else:
         for name, shape in (("k", k), ("v", v)):
             if shape[0] != q[0]:
@@ -110,12 +116,24 @@ def _check_qkv(spec: RunSpec, problems: Problems) -> None:
         problems.add("/attention/num_kv_heads" if spec.is_packed else "/inputs/k", "heads", detail)
 
 
+def _check_gathered(spec: RunSpec, most: int, problems: Problems) -> None:
+    """Pages are shared, but the reference puts them in a row: a small table can name them many times."""
+    rows = spec.batch * max(spec.num_kv_heads, 1) * spec.kv_len
+    elements = rows * max(spec.head_dim, spec.v_head_dim, 1)
+    if elements > most:
+        detail = (
+            f"the block_table names {spec.kv_len:,} tokens for each of {spec.batch:,} rows, {elements:,} "
+            f"numbers in all; at most {most:,} are accepted: shorten the table"
+        )
+        problems.add("/inputs/block_table", "too-large", detail, TOO_LARGE)
+
+
 def _check_rows(spec: RunSpec, most: int, problems: Problems) -> None:
     """Rows of q and of k cost memory and time even where a dim of 0 leaves them without elements: every row
     has a sum and a maximum. Heads count even where a length of 0 leaves them without rows."""
     for name, heads, length in (("q", spec.num_heads, spec.q_len), ("k", spec.num_kv_heads, spec.kv_len)):
         if spec.is_paged and name == "k":
-            continue  # pages are shared: their own shape is what is held
+            continue  # their own check has what is held
         rows = spec.batch * heads * max(length, 1)
         if rows > most:
             detail = (
@@ -132,6 +150,12 @@ def _check_past(spec: RunSpec, problems: Problems) -> None:
         problems.add(join("/inputs", missing), "needs", f"{names[0]} was sent without {missing}; send both")
         return
     if not names:
+        return
+    if spec.is_paged:
+        detail = (
+            "a paged cache holds the past itself: send its pages in k and v, without past_key and past_value"
+        )
+        problems.add("/inputs/past_key", "shape-mismatch", detail)
         return
     batch, kv_heads, past = spec.batch, spec.num_kv_heads, spec.inputs["past_key"].shape[-2:-1]
     rank = 4 if spec.is_packed else spec.rank

@@ -17,21 +17,26 @@ INTEGERS = ("q_lens", "kv_lens", "block_table")
 
 def check_values(spec: RunSpec, arrays: Mapping[str, Array], problems: Problems) -> None:
     """Check the data of inline and uploaded inputs; shapes are known to fit."""
+    for name in ("q_lens", "kv_lens"):
+        if name in arrays:
+            _check_lengths(name, arrays[name], spec.q_len if name == "q_lens" else spec.kv_len, problems)
+    if "block_table" in arrays and not problems.found:
+        _check_block_table(arrays["block_table"], spec, arrays.get("kv_lens"), problems)
+    if problems.found:
+        return  # they say which numbers are read
     for name, array in arrays.items():
-        pointer = join("/inputs", name)
         if name in ROUNDED:
             _check_numbers(name, array, spec, arrays, problems)
         elif name == "attn_mask":
             _check_mask(array, problems)
-        elif name == "block_table":
-            _check_block_table(array, spec, problems)
-        elif name in ("q_lens", "kv_lens"):
-            limit = spec.q_len if name == "q_lens" else spec.kv_len
-            beyond = array > limit
-            if beyond.any():
-                where = int(beyond.argmax())
-                detail = f"length {array[where]} exceeds the {limit} there are"
-                problems.add(join(pointer, where), "out-of-range", detail)
+
+
+def _check_lengths(name: str, lengths: Array, limit: int, problems: Problems) -> None:
+    beyond = lengths > limit
+    if beyond.any():
+        where = int(beyond.argmax())
+        detail = f"length {lengths[where]} exceeds the {limit} there are"
+        problems.add(join("/inputs", name, where), "out-of-range", detail)
 
 
 def _check_numbers(
@@ -47,13 +52,10 @@ def _check_numbers(
     # (a long double of an upload) becomes infinite there, which is what is looked for.
     with np.errstate(over="ignore", invalid="ignore"):
         wrong = ~(np.abs(array.astype(np.float64, copy=False)) <= limit)
+    if wrong.any():
+        wrong = wrong & _is_read(name, array, spec, arrays)
     if not wrong.any():
         return
-    lengths = arrays.get("q_lens" if name in ("q", "dout") else "kv_lens")
-    if lengths is not None and "past" not in name and not spec.is_paged:
-        wrong = wrong & _within_lengths(lengths, array, packed=spec.is_packed)
-        if not wrong.any():
-            return
     where = np.unravel_index(int(wrong.argmax()), wrong.shape)
     index, value = [int(i) for i in where], array[where]
     if np.isfinite(value):
@@ -64,14 +66,35 @@ def _check_numbers(
         problems.add(pointer, "not-finite", detail)
 
 
-def _within_lengths(lengths: Array, array: Array, *, packed: bool) -> Array:
-    """True where a ragged, right-padded array is read: token < its row's length."""
+def _is_read(name: str, array: Array, spec: RunSpec, arrays: Mapping[str, Array]) -> Array:
+    """True for the numbers that are read; what lies beyond the lengths, or in a page unnamed, is not."""
+    if spec.is_paged and name in ("k", "v"):
+        return np.asarray(np.broadcast_to(_slots_read(spec, arrays)[:, :, None, None], array.shape))
+    lengths = arrays.get("q_lens" if name in ("q", "dout") else "kv_lens")
+    if lengths is None:
+        return np.ones(array.shape, dtype=np.bool_)
+    if name in ("k", "v") and "past_key" in spec.inputs:
+        lengths = lengths - spec.inputs["past_key"].shape[-2]  # kv_lens counts the past, which comes first
+    packed = spec.is_packed and "past" not in name
     axis = 1 if packed else array.ndim - 2
     shape = [1] * array.ndim
     shape[axis] = array.shape[axis]
     tokens = np.arange(array.shape[axis]).reshape(shape)
     rows = lengths.reshape([-1] + [1] * (array.ndim - 1)) if packed or array.ndim == 4 else lengths[0]
     return np.asarray(np.broadcast_to(tokens < rows, array.shape))
+
+
+def _slots_read(spec: RunSpec, arrays: Mapping[str, Array]) -> Array:
+    """[num_blocks, page_size]: which slots of the pages hold a token that some row reads."""
+    blocks, size = spec.inputs["k"].shape[:2]
+    table = arrays["block_table"].astype(np.int64)
+    tokens = np.arange(spec.kv_len).reshape(1, table.shape[1], size)
+    lengths = arrays.get("kv_lens", np.full(spec.batch, spec.kv_len))
+    inside = np.broadcast_to(tokens < lengths[:, None, None], (*table.shape, size))
+    read = np.zeros((blocks, size), dtype=np.bool_)
+    named = table >= 0
+    np.logical_or.at(read, table[named], inside[named])
+    return read
 
 
 def _check_mask(array: Array, problems: Problems) -> None:
@@ -96,9 +119,9 @@ def _check_mask(array: Array, problems: Problems) -> None:
         problems.add(pointer, "not-finite", detail)
 
 
-def _check_block_table(array: Array, spec: RunSpec, problems: Problems) -> None:
-    """Block numbers are integers that name an existing page."""
-    pointer, blocks = "/inputs/block_table", spec.inputs["k"].shape[0]
+def _check_block_table(array: Array, spec: RunSpec, kv_lens: Array | None, problems: Problems) -> None:
+    """Block numbers are integers that name an existing page; −1 only where no token is read."""
+    pointer, (blocks, size) = "/inputs/block_table", spec.inputs["k"].shape[:2]
     whole = array.dtype.kind in "iu" or (array.dtype.kind == "f" and bool((array == np.floor(array)).all()))
     if not whole:
         problems.add(pointer, "bad-dtype", "block_table holds integers")
@@ -107,4 +130,18 @@ def _check_block_table(array: Array, spec: RunSpec, problems: Problems) -> None:
     if wrong.any():
         where = np.unravel_index(int(wrong.argmax()), wrong.shape)
         detail = f"block {array[where]} at index {[int(i) for i in where]}; there are {blocks} (-1: unused)"
+        problems.add(pointer, "out-of-range", detail)
+        return
+    first = np.arange(array.shape[1]) * size
+    lengths = np.full(array.shape[0], spec.kv_len) if kv_lens is None else kv_lens
+    missing = (array == -1) & (first < lengths[:, None])
+    if missing.any():
+        where = np.unravel_index(int(missing.argmax()), missing.shape)
+        row = int(where[0])
+        there = (
+            f"row {row} has {lengths[row]} tokens" if kv_lens is not None else "without kv_lens all are read"
+        )
+        detail = (
+            f"block -1 (unused) at index {[int(i) for i in where]}, but {there}; name a page or shorten it"
+        )
         problems.add(pointer, "out-of-range", detail)

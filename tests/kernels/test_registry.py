@@ -25,7 +25,10 @@ def test_descriptions_are_json_and_complete(engine: str) -> None:
 def test_every_declared_result_and_dtype_is_delivered(engine: str) -> None:
     declared = ENGINES[engine]
     for dtype in declared.dtypes:
-        spec, arrays = make(engine, (1, 2, 1, 5, 6, 4), dtype=dtype, **{"return": sorted(declared.returns)})
+        inputs = {"dout": {"seed": 1, "shape": [1, 2, 5, 4]}} if "gradients" in declared.features else {}
+        spec, arrays = make(
+            engine, (1, 2, 1, 5, 6, 4), dtype=dtype, inputs=inputs, **{"return": sorted(declared.returns)}
+        )
         got, expected = compute(spec, arrays), reference(spec, arrays, tuple(declared.returns))
         for name in declared.returns:
             np.testing.assert_allclose(got[name].astype(float), expected[name], atol=0.03, rtol=0.03)
@@ -33,5 +36,5 @@ def test_every_declared_result_and_dtype_is_delivered(engine: str) -> None:
 
 def test_the_engines_of_the_contract_are_there() -> None:
     assert list(ENGINES) == ["reference", "eager", "sdpa", "flash"]
-    assert ENGINES["sdpa"].returns == {"out"}
+    assert ENGINES["sdpa"].returns == {"out", "present_key", "present_value", "dq", "dk", "dv"}
     assert ENGINES["flash"].max_head_dim == 256

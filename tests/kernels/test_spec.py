@@ -6,11 +6,14 @@ import base64
 import contextlib
 import json
 import tracemalloc
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from kernels import registry
+from kernels.registry import ENGINES, FEATURES
 from kernels.spec import RunSpec, SpecError, parse_run
 
 Q = [[1, 0], [0, 1], [1, 1]]
@@ -239,41 +242,56 @@ def test_a_mistake_is_located_and_explained(given: object, pointer: str, status:
 
 
 @pytest.mark.parametrize(
-    ("fields", "pointer", "words"),
+    ("engine", "fields", "pointer", "able"),
     [
-        ({"attention": {"rope": {"style": "half"}}}, "/attention/rope", "no engine can yet"),
-        ({"attention": {"softcap": 5}}, "/attention/softcap", "reference or eager can"),
-        ({"attention": {"sinks": [0]}}, "/attention/sinks", "reference or eager can"),
-        ({"attention": {"window": [1, 0]}}, "/attention/window", "reference, eager or sdpa can"),
-        (
-            {"attention": {"pattern": {"type": "chunked", "size": 2}}},
-            "/attention/pattern",
-            "no engine can yet",
-        ),
-        ({"attention": {"q_positions": [0, 1, 2]}}, "/attention/q_positions", "reference, eager or sdpa can"),
-        ({"inputs": {"attn_mask": [[0, 0, 0]]}}, "/inputs/attn_mask", "reference, eager or sdpa can"),
-        ({"inputs": {"past_key": Q, "past_value": Q}}, "/inputs/past_key", "no engine can yet"),
-        ({"inputs": {"kv_lens": [2]}}, "/inputs/kv_lens", "no engine can yet"),
-        ({"inputs": {"q": seeded(3, 300), "k": seeded(3, 300)}}, "/inputs/q", "its limit is 256"),
-        ({"options": {"kv_dtype": "int8"}}, "/options/kv_dtype", "no engine can yet"),
-        ({"options": {"kv_scale": "per_tensor"}}, "/options/kv_scale", "no engine can yet"),
-        ({"options": {"num_splits": 4}}, "/options/num_splits", "no engine can yet"),
-        ({"dtype": "float64"}, "/dtype", "reference, eager or sdpa can"),
-        ({"return": ["out", "softcapped_scores"]}, "/return/1", "reference or eager can"),
-        ({"inputs": {"dout": Q}, "return": ["dq"]}, "/return/0", "no engine can yet"),
+        ("sdpa", {"attention": {"softcap": 5}}, "/attention/softcap", ["reference", "eager"]),
+        ("sdpa", {"return": ["out", "softcapped_scores"]}, "/return/1", ["reference", "eager"]),
+        ("sdpa", {"return": ["lse"]}, "/return/0", ["reference", "eager", "flash"]),
+        ("flash", {"inputs": {"q": seeded(3, 300), "k": seeded(3, 300)}}, "/inputs/q", ["its limit is 256"]),
+        ("flash", {"dtype": "float64"}, "/dtype", ["reference", "eager", "sdpa"]),
+        ("eager", {"options": {"block_m": 64}}, "/options/block_m", ["flash"]),
+        ("reference", {"device": "cuda"}, "/device", ["eager", "sdpa", "flash"]),
     ],
 )
-def test_what_flash_cannot_do_names_who_can(fields: dict[str, Any], pointer: str, words: str) -> None:
-    inputs = fields.pop("inputs", None)
-    found = problems(body("flash", inputs, **fields))
-    assert found[pointer][0] == 422
-    assert words in found[pointer][2]
+def test_what_an_engine_cannot_do_names_who_can(
+    engine: str, fields: dict[str, Any], pointer: str, able: list[str]
+) -> None:
+    fields = dict(fields)
+    found = problems(body(engine, fields.pop("inputs", None), **fields))
+    assert found[pointer][:2] == (422, "unsupported")
+    for name in (f"engine {engine} does not support", *able):
+        assert name in found[pointer][2]
 
 
-def test_other_engines_refuse_their_own_limits() -> None:
-    assert "flash can" in problems(body("eager", options={"block_m": 64}))["/options/block_m"][2]
-    assert "eager, sdpa or flash can" in problems(body("reference", device="cuda"))["/device"][2]
-    assert "reference, eager or flash can" in problems(body("sdpa", **{"return": ["lse"]}))["/return/0"][2]
+PAGES = {"k": seeded(2, 3, 1, 2), "v": seeded(2, 3, 1, 2), "block_table": [[0]]}
+
+
+@pytest.mark.parametrize(
+    ("feature", "fields", "pointer"),
+    [
+        ("rope", {"attention": {"rope": {"style": "half"}}}, "/attention/rope"),
+        ("sinks", {"attention": {"sinks": [0]}}, "/attention/sinks"),
+        ("window", {"attention": {"window": [1, 0]}}, "/attention/window"),
+        ("pattern", {"attention": {"pattern": {"type": "chunked", "size": 2}}}, "/attention/pattern"),
+        ("positions", {"attention": {"q_positions": [0, 1, 2]}}, "/attention/q_positions"),
+        ("attn_mask", {"inputs": {"attn_mask": [[0, 0, 0]]}}, "/inputs/attn_mask"),
+        ("past", {"inputs": {"past_key": Q, "past_value": Q}}, "/inputs/past_key"),
+        ("ragged", {"inputs": {"kv_lens": [2]}}, "/inputs/kv_lens"),
+        ("paged", {"inputs": PAGES}, "/inputs/block_table"),
+        ("gradients", {"inputs": {"dout": Q}}, "/inputs/dout"),
+    ],
+)
+def test_a_feature_that_no_engine_has_is_said_so(
+    monkeypatch: pytest.MonkeyPatch, feature: str, fields: dict[str, Any], pointer: str
+) -> None:
+    """Every feature is checked for: an engine without it refuses by name what asks for it."""
+    parse_run(body(inputs=fields.get("inputs"), attention=fields.get("attention", {})))
+    poorer = {name: replace(e, features=e.features - {feature}) for name, e in ENGINES.items()}
+    monkeypatch.setattr(registry, "ENGINES", poorer)
+    found = problems(body(inputs=fields.get("inputs"), attention=fields.get("attention", {})))
+    assert found[pointer][:2] == (422, "unsupported")
+    assert FEATURES[feature] in found[pointer][2]
+    assert "no engine can yet" in found[pointer][2]
 
 
 def test_all_mistakes_are_reported_at_once_and_the_worst_decides() -> None:
@@ -349,9 +367,79 @@ def test_ragged_batches_may_hold_nan_beyond_their_lengths() -> None:
     q = np.zeros((2, 1, 3, 2))
     q[1, 0, 2] = np.nan
     given = body(inputs=qkv(b64(q)) | {"q_lens": [3, 2], "kv_lens": [3, 2]})
-    assert "/inputs/q" not in problems(given)
+    parse_run(given)
     given["inputs"]["q_lens"] = [3, 3]
     assert "nan at index [1, 0, 2, 0]" in problems(given)["/inputs/q"][2]
+
+
+def test_a_past_comes_first_and_may_hold_nan_beyond_kv_lens_too() -> None:
+    past, fresh = np.zeros((2, 1, 3, 2)), np.zeros((2, 1, 2, 2))
+    past[1, 0, 1:], fresh[1], fresh[0, 0, 1] = np.nan, np.nan, np.nan
+    given = body(
+        inputs=qkv(seeded(2, 1, 2, 2), b64(fresh)) | {"past_key": b64(past), "past_value": b64(past)}
+    )
+    given["inputs"]["kv_lens"] = [4, 1]
+    parse_run(given)
+    given["inputs"]["kv_lens"] = [5, 1]
+    assert "nan at index [0, 0, 1, 0]" in problems(given)["/inputs/k"][2]
+    given["inputs"]["kv_lens"] = [4, 2]
+    assert "nan at index [1, 0, 1, 0]" in problems(given)["/inputs/past_key"][2]
+
+
+def test_pages_may_hold_nan_where_no_row_reads() -> None:
+    pages = np.zeros((4, 2, 1, 2))
+    pages[0], pages[3, 1] = np.nan, np.nan  # page 0 is unused; the second slot of page 3 lies beyond kv_lens
+    inputs = {"q": seeded(2, 1, 1, 2), "k": b64(pages), "v": b64(pages)}
+    inputs |= {"block_table": [[1, 3], [2, -1]], "kv_lens": [3, 2]}
+    parse_run(body(inputs=inputs))
+    assert "nan at index [3, 1, 0, 0]" in problems(body(inputs=inputs | {"kv_lens": [4, 2]}))["/inputs/k"][2]
+    found = problems(body(inputs=inputs | {"kv_lens": [3, 3]}))["/inputs/block_table"]
+    assert "block -1 (unused) at index [1, 1]" in found[2]
+    assert "row 1 has 3 tokens" in found[2]
+    inputs.pop("kv_lens")
+    assert "without kv_lens all are read" in problems(body(inputs=inputs))["/inputs/block_table"][2]
+
+
+def test_a_small_table_cannot_name_a_great_many_tokens() -> None:
+    pages = seeded(1, 2**14, 1, 16)
+    table = {"b64": base64.b64encode(bytes(8 * 2**12)).decode(), "dtype": "int64", "shape": [1, 2**12]}
+    found = problems(body(inputs={"q": seeded(1, 1, 1, 16), "k": pages, "v": pages, "block_table": table}))
+    assert found["/inputs/block_table"][:2] == (413, "too-large")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "attention", "pointer", "words"),
+    [
+        ({"block_table": seeded(1, 1)}, {}, "/inputs/block_table", "not a seed"),
+        ({"block_table": [[2]]}, {}, "/inputs/block_table", "there are 2"),
+        ({"block_table": [[0.5]]}, {}, "/inputs/block_table", "integers"),
+        ({"block_table": [[0], [1]]}, {}, "/inputs/block_table", "2 rows but q has batch 1"),
+        ({"past_key": Q, "past_value": Q}, {}, "/inputs/past_key", "holds the past itself"),
+        ({"q": seeded(1, 3, 4)}, {"num_heads": 2, "num_kv_heads": 2}, "/attention/num_kv_heads", "pages of k have 1"),
+    ],
+)  # fmt: skip
+def test_mistakes_about_pages(inputs: Any, attention: Any, pointer: str, words: str) -> None:
+    assert words in problems(body(inputs=PAGES | inputs, attention=attention))[pointer][2]
+
+
+def test_packed_queries_may_read_pages() -> None:
+    spec = parse_run(body(inputs=PAGES | {"q": seeded(1, 3, 8)}, attention={"num_heads": 4})).spec
+    assert (spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.kv_len) == (4, 1, 2, 3)
+
+
+@pytest.mark.parametrize("softcap", [1e-39, 1e39, 5e-324])
+def test_a_softcap_that_float32_cannot_divide_by_is_refused(softcap: float) -> None:
+    assert (
+        "must be 0 (off) or between"
+        in problems(body(attention={"softcap": softcap}))["/attention/softcap"][2]
+    )
+
+
+def test_values_of_rope_and_patterns_are_checked() -> None:
+    rope = {"style": "half", "scaling": {"type": "linear", "factor": -1}}
+    pattern = {"type": "chunked", "size": 0}
+    found = problems(body(attention={"rope": rope, "pattern": pattern}))
+    assert {"/attention/rope/scaling/factor", "/attention/pattern/size"} <= found.keys()
 
 
 @pytest.mark.filterwarnings("error")

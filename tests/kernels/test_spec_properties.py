@@ -99,7 +99,7 @@ def valid_bodies(draw: st.DrawFn) -> dict[str, Any]:
         "q_positions": draw(st.none() | integers | st.lists(integers, min_size=q_len, max_size=q_len)),
         "kv_positions": draw(st.none() | integers | st.lists(integers, min_size=kv_len, max_size=kv_len)),
         "window": [draw(side), draw(side)],
-        "softcap": draw(st.floats(0, 100)),
+        "softcap": draw(st.just(0.0) | st.floats(2.0**-126, 100)),
         "alibi_slopes": draw(st.none() | st.just("auto")),
         "sinks": draw(
             st.none() | st.lists(st.just("-inf") | st.floats(-9, 9), min_size=heads, max_size=heads)
