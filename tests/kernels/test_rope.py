@@ -292,6 +292,7 @@ def yarn_of_deployed_models(
         (1e6, 128, {"factor": 4.0, "original_max_position_embeddings": 32768}),  # Qwen 2.5
         (10000.0, 8, {"factor": 2.0, "original_max_position_embeddings": 64, "beta_fast": 4, "beta_slow": 0.5}),
         (10000.0, 2, {"factor": 2.0, "original_max_position_embeddings": 64}),
+        (10000.0, 8, {"factor": 2.0, "original_max_position_embeddings": 4}),  # a ramp of width 0
     ],
 )  # fmt: skip
 def test_yarn_is_that_of_deployed_models(theta: float, dim: int, fields: dict[str, Any]) -> None:
@@ -443,6 +444,7 @@ LONGROPE = YARN | {"short_factor": [1.0] * 4, "long_factor": [2, 2.5, 3, 4]}
         (scaled("llama3", **LLAMA3 | {"low_freq_factor": 4.0}), "/high_freq_factor", ["(4)", "above", "4 and 1"]),
         (scaled("llama3", **LLAMA3 | {"low_freq_factor": 0}), "/low_freq_factor", ["not 0"]),
         (scaled("longrope", **LONGROPE | {"short_factor": [1] * 3}), "/short_factor", ["3 factors for 4 pairs", "dim/2"]),
+        (scaled("longrope", **LONGROPE | {"long_factor": [1] * 8}), "/long_factor", ["8 factors for 4 pairs"]),
         (scaled("longrope", **LONGROPE | {"long_factor": [1, 1, 0, -1]}), "/long_factor/2", ["not 0"]),
         (scaled("longrope", **LONGROPE | {"long_factor": [1, 1, [2], 1]}), "/long_factor/2", ["a list of 1"]),
         (scaled("longrope", **LONGROPE | {"long_factor": [1, 1, 1, 10**400]}), "/long_factor/3", ["bits"]),
