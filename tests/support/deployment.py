@@ -173,8 +173,17 @@ class Lab(Client):
         try:
             wait_until(self.ready, 60, "/readyz answers 200", 0.1)
         except AssertionError as error:
-            logs = "\n".join(f"--- {name}\n{tail(self._log(name), 30)}" for name in self.processes)
-            raise AssertionError(f"{error}\n{logs}") from None
+            raise AssertionError(f"{error}\n{self.logs()}") from None
+
+    def finished(self, run_id: str, seconds: float = 60, **options: Any) -> Any:
+        try:
+            return super().finished(run_id, seconds, **options)
+        except AssertionError as error:
+            waiting = {
+                key: self.redis.client.llen(key) for key in self.redis.client.scan_iter("*", _type="list")
+            }
+            state = f"status {self.run(run_id)['status']}, queues {waiting}"
+            raise AssertionError(f"{error}\n{state}\n{self.logs()}") from None
 
     def start(self, name: str) -> None:
         with self._log(name).open("ab") as log:
@@ -226,6 +235,10 @@ class Lab(Client):
                 process.wait(max(0.1, deadline - time.monotonic()))
             self.kill(name)
         self.redis.stop()
+
+    def logs(self) -> str:
+        """The last lines of every process."""
+        return "\n".join(f"--- {name}\n{tail(self._log(name), 30)}" for name in self.processes)
 
     def log(self, name: str) -> str:
         return self._log(name).read_text(errors="replace")
