@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from kernels.spec.latent import MLA_INPUTS
 from kernels.spec.model import RunSpec
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-HEADED = ("q", "k", "v", "past_key", "past_value", "dout")
+HEADED = ("q", "k", "v", "past_key", "past_value", "dout", *MLA_INPUTS)
 
 
 def to_canonical(spec: RunSpec, name: str, array: Array) -> Array:
-    """q, k, v, the past or dout as [batch, heads, len, dim]; pages, a mask and anything else as they are."""
+    """q, k, v, the past, dout and MLA's inputs as [batch, heads, len, dim]; pages, a mask and anything else
+    as they are."""
     if name not in HEADED or (spec.is_paged and name in {"k", "v"}):
         return array
     batch, heads, length, dim = spec.canonical_shape(name)

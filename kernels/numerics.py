@@ -23,6 +23,11 @@ rounding error analysis*). P are the weights of a row, Σ runs over its keys j, 
   the last three for the sums, the rounding of weights and of the result to the dtype; never more than twice
   the largest |v|, since out is a mean. Underflow is what a weight or a result loses below the range of the
   dtype: Σ|v_j| + 1 times 2⁻²⁵ for float16 (half its smallest number), τ for the others.
+* MLA makes keys k′ = c·W and values from latents c, or moves the products to either side: q̃ = q·Wᵀ before,
+  z = Σ P_j c_j after. With l, d and r the widths of c, k′ and the rotated parts, and A = |q|·|W|ᵀ·|c_j| +
+  |q_rope|·|k_rope|, a score errs either way by at most
+      |scale|·(u·max(|q̃|·|c_j|, |q|·|k′_j|) + a·(2 + λ(√d + √l + √(l+r)))·A)
+  more, and out by  u·max(Σ P_j|v_j|, |z|·|W|) + a·(4 + λ(√l + 2√m))·(Σ P_j|c_j|)·|W|, each with its underflow.
 * π_j = e^R·(ρ_j + R) + 2λ√m·a + 4a bounds the relative error of a weight, R + 2λ√m·a + a·(4 + |lse|) the
   error of the LSE.
 * Gradients, with dP = dO·Vᵀ, Δ = Σ P_j dP_j and dmasked = P ∘ (dP − Δ):
@@ -45,7 +50,7 @@ import numpy as np
 
 from kernels.engines import Array
 from kernels.engines.reference import Head, heads
-from kernels.operands import Operands, operands, rope_angles, zero_beyond
+from kernels.operands import Latents, Operands, operands, rope_angles, zero_beyond
 from kernels.spec.model import RunSpec
 
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -97,6 +102,8 @@ class Bounds:
             norms = [np.sqrt(np.einsum("ij,ij->i", x, x)) for x in (head.q, head.k)]
             score += 2 * (u + 4 * a) * scale * np.multiply.outer(*norms)
             score += scale * self.lost * math.sqrt(d) * np.add.outer(*norms)
+        if given.latents is not None:
+            score += scale * self._latent_scores(head, given.latents)
         masked, lse = head.results["masked_scores"], _finite(head.results["lse"])
         logit = score + 3 * a * np.abs(_finite(masked))
         logit += (3 * a * (np.abs(lse) + math.log(m + 1)) + 4 * a)[:, None]
@@ -106,6 +113,29 @@ class Bounds:
             if isinstance(added, np.ndarray):
                 logit += 3 * a * np.abs(_finite(added))
         return score, logit
+
+    def _latent_scores(self, head: Head, latents: Latents) -> Array:
+        """[n, m] what q·k may lose where MLA's products are rounded, be it keys or absorbed queries."""
+        a, u, (n, m) = self.kept, self.unit, (len(head.q), len(head.k))
+        q, q_rope = latents.q_nope[head.b, head.h, :n], latents.q_rope[head.b, head.h, :n]
+        c, k_rope = latents.c_kv[head.b, 0, :m], latents.k_rope[head.b, 0, :m]
+        w = latents.w_uk[0, head.h]
+        (l, d), r = w.shape, k_rope.shape[1]  # noqa: E741
+        rounded = np.maximum(np.abs(q @ w.T) @ np.abs(c).T, np.abs(q) @ np.abs(head.k[:, :d]).T)
+        summed = np.abs(q) @ np.abs(w).T @ np.abs(c).T + np.abs(q_rope) @ np.abs(k_rope).T
+        lost = np.add.outer(np.abs(q).sum(1), np.abs(c).sum(1))
+        roots = math.sqrt(d) + math.sqrt(l) + math.sqrt(l + r)
+        return np.asarray(u * rounded + a * (2 + LAMBDA * roots) * summed + self.lost * lost)
+
+    def _latent_values(self, head: Head, latents: Latents) -> Array:
+        """[n, e] what out may lose likewise, be it in values or in summed latents."""
+        a, u, m = self.kept, self.unit, len(head.k)
+        c, w, weights = latents.c_kv[head.b, 0, :m], latents.w_uv[0, head.h], head.results["weights"]
+        rounded = np.maximum(weights @ np.abs(head.v), np.abs(weights @ c) @ np.abs(w))
+        summed = weights @ np.abs(c) @ np.abs(w)
+        roots = math.sqrt(len(w)) + 2 * math.sqrt(m)
+        lost = self.lost * (1 + np.abs(w).sum(0))
+        return np.asarray(u * rounded + a * (4 + LAMBDA * roots) * summed + lost)
 
     def _forward(self, head: Head, score: Array, logit: Array) -> dict[str, Array]:
         """Bounds of everything but the gradients, and the row sums they are made of."""
@@ -133,11 +163,13 @@ class Bounds:
         sigma = np.sqrt(variance + 2.0**-45 * (weights @ np.square(head.v)))
         bound = (growth * spread)[:, None] * sigma + (sums + u) * size + (u + 2 * a) * np.abs(out)
         bound += self.lost * (np.abs(head.v).sum(0) + 1.0)
+        # Out is a mean of values, and so never further away than twice the largest.
+        bound = np.minimum(np.nan_to_num(bound, nan=np.inf), 2 * np.abs(head.v).max(initial=0.0) + self.lost)
+        if self.given.latents is not None:
+            bound = bound + self._latent_values(head, self.given.latents)
         moved = growth[:, None] * (grown + weights * spread[:, None]) + weights * sums
         return {
-            "out": np.minimum(
-                np.nan_to_num(bound, nan=np.inf), 2 * np.abs(head.v).max(initial=0.0) + self.lost
-            ),
+            "out": bound,
             "lse": growth * spread + sums + 4 * a * np.abs(lse),
             "scores": score,
             "softcapped_scores": np.minimum(logit, score + self.tiny) if not self.given.softcap else logit,

@@ -8,6 +8,8 @@ with one problem:
     −∞ where the mask is false, kv_pos is outside [q_pos − left, q_pos + right], j ≥ kv_lens[b] or
     i ≥ q_lens[b]; a softmax over the keys, and a sink if there is one, in its denominator alone.
 
+With the inputs of MLA, q, k and v are made here too: every engine that computes from them can run MLA.
+
 All of it is linear in q, k and v, so that gradients find their way back by the adjoints
 (``input_gradient``): a rotation by the opposite angle, a slice for a concatenation, a sum for a page that
 several rows read.
@@ -25,9 +27,34 @@ from numpy.typing import DTypeLike
 from kernels import positions
 from kernels.patterns import pattern_mask
 from kernels.rope import cos_sin, rotate, rotated_dim
+from kernels.spec.latent import MLA_INPUTS
 from kernels.spec.model import RunSpec
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Latents:
+    """The inputs of multi-head latent attention (``kernels.spec.latent``), RoPE applied.
+
+    Rank 4 throughout, so that they multiply by broadcasting. c, r, d and e are the widths of latents, of
+    rotated keys, of the rest of a key, and of values.
+    """
+
+    q_nope: Array  # [b, h, n, d]
+    q_rope: Array  # [b, h, n, r]
+    c_kv: Array  # [b, 1, m, c]
+    k_rope: Array  # [b, 1, m, r]
+    w_uk: Array  # [1, h, c, d]
+    w_uv: Array  # [1, h, c, e]
+
+    def expanded(self) -> tuple[Array, Array, Array]:
+        """q [b, h, n, d + r], k [b, h, m, d + r] and v [b, h, m, e] of ordinary attention."""
+        with np.errstate(invalid="ignore", over="ignore"):  # what lies beyond the lengths may be anything
+            k_nope, v = self.c_kv @ self.w_uk, self.c_kv @ self.w_uv
+        k_rope = np.broadcast_to(self.k_rope, (*k_nope.shape[:3], self.k_rope.shape[3]))
+        q = np.concatenate([self.q_nope, self.q_rope], axis=3)
+        return q, np.concatenate([k_nope, k_rope], axis=3), v
 
 
 @dataclass(frozen=True)
@@ -49,6 +76,7 @@ class Operands:
     bias: Array | None  # float32, 4-D, likewise: a float attn_mask
     q_lens: Array | None  # [b] int64: beyond them out and weights are 0 and the LSE is −∞
     kv_lens: Array | None  # [b] int64: what lies beyond is never read and may be NaN
+    latents: Latents | None = None  # what q, k and v were made from
 
     @property
     def group(self) -> int:
@@ -56,18 +84,24 @@ class Operands:
         return self.q.shape[1] // self.k.shape[1] if self.k.shape[1] else 1
 
 
-def operands(spec: RunSpec, arrays: Mapping[str, Array], *, dtype: DTypeLike) -> Operands:
+def operands(
+    spec: RunSpec, arrays: Mapping[str, Array], *, dtype: DTypeLike, expand: bool = True
+) -> Operands:
     """``arrays``: canonical, as ``kernels.layout.to_canonical`` gives them. q, k and v come back in ``dtype``
-    (numpy's; rotated in float64 before they are rounded to it)."""
+    (numpy's; rotated in float64 before they are rounded to it). Without ``expand`` those of MLA have their
+    shapes but no memory: for an engine that computes from the latents."""
     q_lens, kv_lens = arrays.get("q_lens"), arrays.get("kv_lens")
     left, right = spec.attention.window
     if spec.attention.is_causal:
         right = 0 if right is None else min(right, 0)
-    q, k = _rotated(spec, arrays, arrays["q"].astype(dtype, copy=False), _fresh(arrays, "k", dtype))
-    v = _fresh(arrays, "v", dtype)
-    if "past_key" in arrays:
-        k = np.concatenate([arrays["past_key"].astype(dtype), k], axis=2)
-        v = np.concatenate([arrays["past_value"].astype(dtype), v], axis=2)
+    latents = _latents(spec, arrays, dtype) if spec.is_latent else None
+    if latents is None:
+        q, k, v = _plain(spec, arrays, dtype)
+    elif expand:
+        q, k, v = latents.expanded()
+    else:
+        nothing = np.zeros((), dtype)
+        q, k, v = (np.broadcast_to(nothing, spec.canonical_shape(name)) for name in ("q", "k", "v"))
     mask, bias = _mask_and_bias(arrays.get("attn_mask"), pattern_mask(spec, q_lens, kv_lens))
     sinks = spec.attention.sinks
     return Operands(
@@ -86,7 +120,25 @@ def operands(spec: RunSpec, arrays: Mapping[str, Array], *, dtype: DTypeLike) ->
         bias=bias,
         q_lens=q_lens,
         kv_lens=kv_lens,
+        latents=latents,
     )
+
+
+def _plain(spec: RunSpec, arrays: Mapping[str, Array], dtype: DTypeLike) -> tuple[Array, Array, Array]:
+    """q, k and v where they are sent as such: pages gathered, rotated, the past in front."""
+    q, k = _rotated(spec, arrays, arrays["q"].astype(dtype, copy=False), _fresh(arrays, "k", dtype))
+    v = _fresh(arrays, "v", dtype)
+    if "past_key" in arrays:
+        k = np.concatenate([arrays["past_key"].astype(dtype), k], axis=2)
+        v = np.concatenate([arrays["past_value"].astype(dtype), v], axis=2)
+    return q, k, v
+
+
+def _latents(spec: RunSpec, arrays: Mapping[str, Array], dtype: DTypeLike) -> Latents:
+    """The inputs of MLA in ``dtype``, those that carry the position rotated."""
+    given = {name: arrays[name].astype(dtype, copy=False) for name in MLA_INPUTS}
+    q_rope, k_rope = _rotated(spec, arrays, given["q_rope"], given["k_rope"])
+    return Latents(**given | {"q_rope": q_rope, "k_rope": k_rope})
 
 
 def without_padding(given: Operands) -> Operands:
@@ -212,7 +264,7 @@ def rope_angles(spec: RunSpec, arrays: Mapping[str, Array]) -> dict[str, tuple[A
         "k": _without_padding(keys, None if kv_lens is None else kv_lens - past),
     }
     length = 1 + max(int(x.max(initial=-1)) for x in found.values())
-    dim = rotated_dim(rope, spec.head_dim)
+    dim = rotated_dim(rope, spec.rope_head_dim)
     return {name: cos_sin(rope, dim, x, length) for name, x in found.items()}
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernels.spec.attention import MAX_BLOCK, MAX_BLOCK_ELEMENTS, MIN_BLOCK
+from kernels.spec.latent import MLA_INPUTS
 from kernels.spec.model import Options, RunSpec
 from kernels.spec.problems import FieldProblem, join, one_of
 
@@ -50,7 +51,7 @@ INPUT_FEATURES: dict[str, str] = {
     "past_value": "past",
     "block_table": "paged",
     "dout": "gradients",
-    **dict.fromkeys(("q_nope", "q_rope", "c_kv", "k_rope", "w_uk", "w_uv"), "mla"),
+    **dict.fromkeys(MLA_INPUTS, "mla"),
 }
 # Engines that the contract names and that are still to come.
 PLANNED = frozenset({"decode", "paged", "mla", "linear", "performer", "scan"})
@@ -94,7 +95,7 @@ class Engine:
         }
 
 
-_WHOLE_SPEC = frozenset(FEATURES) - {"kv_dtype", "mla"}
+_WHOLE_SPEC = frozenset(FEATURES) - {"kv_dtype"}
 _FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -104,7 +105,7 @@ def _block_option(text: str) -> dict[str, Any]:
 
 
 # What our Triton kernels share.
-_SOFTMAX = _WHOLE_SPEC - {"paged", "gradients"}
+_SOFTMAX = _WHOLE_SPEC - {"paged", "gradients", "mla"}
 ENGINES: dict[str, Engine] = {
     engine.name: engine
     for engine in (

@@ -266,15 +266,10 @@ def rope_problems(spec: RunSpec) -> list[FieldProblem]:
         detail = f"yarn divides by ln theta: theta must be above 1, not {show(rope.theta)}; 10000 is usual"
         found.append(FieldProblem("/attention/rope/theta", "out-of-range", detail))
     if kind == "longrope":
-        pairs = rotated_dim(rope, _head_dim(spec)) // 2
+        pairs = rotated_dim(rope, spec.rope_head_dim) // 2
         for name in ("short_factor", "long_factor"):
             found += _list_problems(scaling.get(name), name, pairs)
     return found
-
-
-def _head_dim(spec: RunSpec) -> int:
-    """Of what is rotated: q, or the part of an MLA query that carries the position."""
-    return spec.head_dim if "q" in spec.inputs else spec.inputs["q_rope"].shape[-1]
 
 
 def _range_problems(scaling: Scaling, kind: str, name: str, low: float, high: float) -> list[FieldProblem]:

@@ -53,7 +53,9 @@ def admit(spec: RunSpec, budget_seconds: float) -> Estimate:
     """The estimate of `spec`, or Refused with one problem per exceeded limit."""
     cost = estimate(spec)
     problems = [
-        FieldProblem("/inputs/q", limit.code, _refusal(spec, limit, cost))
+        FieldProblem(
+            "/inputs/c_kv" if spec.is_latent else "/inputs/q", limit.code, _refusal(spec, limit, cost)
+        )
         for limit in limits(budget_seconds)
         if limit.measure(cost) > limit.ceiling
     ]
@@ -109,10 +111,11 @@ def _largest_length(spec: RunSpec, limit: Limit) -> int:
 
 
 def _scaled(spec: RunSpec, part: int, whole: int) -> RunSpec:
-    """`spec` with the lengths of q, k and v multiplied by `part` / `whole` (at least 1), at the default
-    positions: a list of positions fits one length only, and costs the same whatever it says."""
+    """`spec` with the lengths of q, k and v (or of what stands for them) multiplied by `part` / `whole` (at
+    least 1), at the default positions: a list of positions fits one length only, and costs the same whatever
+    it says."""
     inputs = dict(spec.inputs)
-    for name in ("q", "k", "v"):
+    for name in ("q_nope", "q_rope", "c_kv", "k_rope") if spec.is_latent else ("q", "k", "v"):
         shape = inputs[name].shape
         length = max(1, shape[-2] * part // whole)
         inputs[name] = dataclasses.replace(inputs[name], shape=(*shape[:-2], length, shape[-1]))

@@ -102,7 +102,7 @@ class RunSpec:
     @property
     def rank(self) -> int:
         """Rank of q as sent: 2, 3 or 4."""
-        return len(self.inputs["q"].shape)
+        return len(self.inputs["q_nope" if self.is_latent else "q"].shape)
 
     @property
     def is_packed(self) -> bool:
@@ -114,15 +114,36 @@ class RunSpec:
         """Whether k and v are pages ``[num_blocks, page_size, kv_heads, dim]``."""
         return "block_table" in self.inputs
 
+    @property
+    def is_latent(self) -> bool:
+        """Whether the inputs are those of MLA (``kernels.spec.latent``), from which q, k and v are made."""
+        return "c_kv" in self.inputs
+
     def canonical_shape(self, name: str) -> tuple[int, int, int, int]:
-        """``[batch, heads, len, dim]`` of q, k, v, the past or dout (a page keeps its own order)."""
+        """``[batch, heads, len, dim]`` of q, k, v, the past or dout (a page keeps its own order).
+
+        With MLA inputs, of the q, k and v that are made from them, and of themselves: c_kv and k_rope have
+        one head, w_uk and w_uv are ``[1, heads, d_c, dim]``.
+        """
+        if self.is_latent and name in {"q", "k", "v"}:
+            return self._expanded_shape(name)
         shape = self.inputs[name].shape
+        if name in {"c_kv", "k_rope"}:
+            shape = (*shape[:-2], 1, *shape[-2:])
         pages = self.is_paged and name in {"k", "v"}
         if self.is_packed and name in {"q", "k", "v", "dout"} and not pages:
             heads = self.num_heads if name in {"q", "dout"} else self.num_kv_heads
             return (shape[0], heads, shape[1], shape[2] // heads if heads else 0)
         padded = (1,) * (4 - len(shape)) + shape
         return (padded[0], padded[1], padded[2], padded[3])
+
+    def _expanded_shape(self, name: str) -> tuple[int, int, int, int]:
+        """Of q, k or v as made from MLA inputs."""
+        batch, heads, length, dim = self.canonical_shape("q_nope")
+        if name != "q":
+            length = self.inputs["c_kv"].shape[-2]
+        dim = self.inputs["w_uv"].shape[-1] if name == "v" else dim + self.inputs["q_rope"].shape[-1]
+        return batch, heads, length, dim
 
     @property
     def batch(self) -> int:
@@ -163,6 +184,11 @@ class RunSpec:
     def head_dim(self) -> int:
         """Width of q and k."""
         return self.canonical_shape("q")[3]
+
+    @property
+    def rope_head_dim(self) -> int:
+        """Width of what RoPE turns: q and k, or with MLA inputs the parts that carry the position."""
+        return self.inputs["q_rope"].shape[-1] if self.is_latent else self.head_dim
 
     @property
     def v_head_dim(self) -> int:

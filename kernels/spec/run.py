@@ -7,6 +7,7 @@ import numpy as np
 from kernels import patterns, registry, rope
 from kernels.spec.array_input import Array, ArrayParser, LoadUpload
 from kernels.spec.attention import parse_attention, parse_options, parse_timing
+from kernels.spec.latent import MLA_INPUTS, check_company, required_inputs
 from kernels.spec.model import InputSpec, ParsedRun, RunSpec
 from kernels.spec.problems import MALFORMED, TOO_LARGE, Problems, join, nearest, one_of, show
 from kernels.spec.reader import ObjectReader, is_integer
@@ -22,7 +23,6 @@ RETURNS = (
     "out", "lse", "scores", "softcapped_scores", "masked_scores", "weights",
     "present_key", "present_value", "dq", "dk", "dv",
 )  # fmt: skip
-MLA_INPUTS = ("q_nope", "q_rope", "c_kv", "k_rope", "w_uk", "w_uv")
 LENGTHS = ("q_lens", "kv_lens")
 INPUTS = (
     "q", "k", "v", "attn_mask", "past_key", "past_value", *LENGTHS, "block_table", "dout", *MLA_INPUTS,
@@ -53,7 +53,7 @@ def parse_run(
     options = parse_options(reader.fields.get("options", {}), problems)
     timing = parse_timing(reader.fields.get("timing", {}), problems)
     spec = RunSpec(engine, inputs, device, dtype, attention, returns, options, timing)
-    if {"q", "k", "v"} <= inputs.keys() and not problems.under("/inputs"):
+    if set(required_inputs(engine, inputs)) <= inputs.keys() and not problems.under("/inputs"):
         check_shapes(spec, problems, max_elements)
         if not problems.found:
             check_values(spec, arrays, problems)
@@ -110,14 +110,14 @@ def _inputs(
     parser = ArrayParser(problems, load_upload, max_elements)
     described: dict[str, InputSpec] = {}
     arrays: dict[str, Array] = {}
-    for name in ("q", "k", "v") if engine != "mla" and isinstance(body.fields["inputs"], dict) else ():
-        if not reader.has(name):
+    given = [name for name in INPUTS if reader.has(name)]
+    for name in required_inputs(engine, given) if isinstance(body.fields["inputs"], dict) else ():
+        if name not in given:
             detail = f"{name} is required: nested lists, base64, a seed with a shape, or an upload"
             problems.add(reader.at(name), "required", detail, MALFORMED)
+    check_company(engine, given, problems)
     total = 0
-    for name in INPUTS:
-        if not reader.has(name):
-            continue
+    for name in given:
         parsed: tuple[InputSpec, Array | None] | None
         if name in LENGTHS:
             parsed = _lengths(reader, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernels.spec.latent import check_latents
 from kernels.spec.model import Positions, RunSpec
 from kernels.spec.problems import TOO_LARGE, Problems, join
 
@@ -12,10 +13,13 @@ LAYOUTS = "[len, dim], [heads, len, dim] or [batch, heads, len, dim]"
 def check_shapes(spec: RunSpec, problems: Problems, max_elements: int) -> None:
     """Note every disagreement between the shapes of the inputs and of the lists in ``attention``, and more
     rows than ``max_elements``."""
-    if not _ranks_are_right(spec, problems) or not _packing_is_right(spec, problems):
-        return
     before = len(problems.found)
-    _check_qkv(spec, max_elements, problems)
+    if spec.is_latent:
+        check_latents(spec, max_elements, problems)
+    elif _ranks_are_right(spec, problems) and _packing_is_right(spec, problems):
+        _check_qkv(spec, max_elements, problems)
+    if len(problems.found) > before:
+        return
     _check_rows(spec, max_elements, problems)
     if len(problems.found) > before:
         return
@@ -140,7 +144,8 @@ def _check_rows(spec: RunSpec, most: int, problems: Problems) -> None:
                 f"{name} has {rows:,} rows (batch {spec.batch:,} × {heads:,} heads × length {length:,}); at "
                 f"most {most:,} are accepted: lower the batch, the heads or the length"
             )
-            problems.add(join("/inputs", name), "too-large", detail, TOO_LARGE)
+            pointer = join("/inputs", name if not spec.is_latent else {"q": "q_nope", "k": "c_kv"}[name])
+            problems.add(pointer, "too-large", detail, TOO_LARGE)
 
 
 def _check_past(spec: RunSpec, problems: Problems) -> None:
@@ -217,11 +222,12 @@ def _check_attention_lists(spec: RunSpec, problems: Problems) -> None:
         problems.add("/attention/rope/positions", "shape-mismatch", detail)
     else:
         _check_list(rope.positions, "rope/positions", spec.q_len, "queries", spec.batch, problems=problems)
-    width = rope.dim if rope.dim is not None else spec.head_dim - rope.dim_offset
-    if width < 0 or rope.dim_offset + width > spec.head_dim or width % 2:
+    width = rope.dim if rope.dim is not None else spec.rope_head_dim - rope.dim_offset
+    if width < 0 or rope.dim_offset + width > spec.rope_head_dim or width % 2:
+        what = "d_rope" if spec.is_latent else "a head dim"
         detail = (
-            f"RoPE rotates pairs: {width} dimensions from {rope.dim_offset} do not fit a head dim of "
-            f"{spec.head_dim}; give an even dim"
+            f"RoPE rotates pairs: {width} dimensions from {rope.dim_offset} do not fit {what} of "
+            f"{spec.rope_head_dim}; give an even dim"
         )
         problems.add("/attention/rope/dim", "out-of-range", detail)
 

@@ -8,10 +8,12 @@ import numpy as np
 
 from kernels.arrays import largest
 from kernels.spec.array_input import Array
+from kernels.spec.latent import MLA_INPUTS
 from kernels.spec.model import RunSpec
 from kernels.spec.problems import Problems, join
 
-ROUNDED = ("q", "k", "v", "past_key", "past_value", "dout")
+ROUNDED = ("q", "k", "v", "past_key", "past_value", "dout", *MLA_INPUTS)
+QUERIES = ("q", "dout", "q_nope", "q_rope")  # as long as q_lens say, the others as kv_lens do
 INTEGERS = ("q_lens", "kv_lens", "block_table")
 
 
@@ -70,8 +72,8 @@ def _is_read(name: str, array: Array, spec: RunSpec, arrays: Mapping[str, Array]
     """True for the numbers that are read; what lies beyond the lengths, or in a page unnamed, is not."""
     if spec.is_paged and name in ("k", "v"):
         return np.asarray(np.broadcast_to(_slots_read(spec, arrays)[:, :, None, None], array.shape))
-    lengths = arrays.get("q_lens" if name in ("q", "dout") else "kv_lens")
-    if lengths is None:
+    lengths = arrays.get("q_lens" if name in QUERIES else "kv_lens")
+    if lengths is None or name in ("w_uk", "w_uv"):
         return np.ones(array.shape, dtype=np.bool_)
     if name in ("k", "v") and "past_key" in spec.inputs:
         lengths = lengths - spec.inputs["past_key"].shape[-2]  # kv_lens counts the past, which comes first
@@ -80,7 +82,8 @@ def _is_read(name: str, array: Array, spec: RunSpec, arrays: Mapping[str, Array]
     shape = [1] * array.ndim
     shape[axis] = array.shape[axis]
     tokens = np.arange(array.shape[axis]).reshape(shape)
-    rows = lengths.reshape([-1] + [1] * (array.ndim - 1)) if packed or array.ndim == 4 else lengths[0]
+    batched = packed or array.ndim == (3 if name in ("c_kv", "k_rope") else 4)
+    rows = lengths.reshape([-1] + [1] * (array.ndim - 1)) if batched else lengths[0]
     return np.asarray(np.broadcast_to(tokens < rows, array.shape))
 
 
