@@ -27,7 +27,7 @@ rounding error analysis*). P are the weights of a row, Σ runs over its keys j, 
   z = Σ P_j c_j after. With l, d and r the widths of c, k′ and the rotated parts, and A = |q|·|W|ᵀ·|c_j| +
   |q_rope|·|k_rope|, a score errs either way by at most
       |scale|·(u·max(|q̃|·|c_j|, |q|·|k′_j|) + a·(2 + λ(√d + √l + √(l+r)))·A)
-  more, and out by  u·max(Σ P_j|v_j|, |z|·|W|) + a·(4 + λ(√l + 2√m))·(Σ P_j|c_j|)·|W|, each with its underflow.
+  more, and out by u·max(Σ P_j|v_j|, |z|·|W|) + a·(4 + λ(√l + 2√m))·(Σ P_j|c_j|)·|W|, each with its underflow.
 * π_j = e^R·(ρ_j + R) + 2λ√m·a + 4a bounds the relative error of a weight, R + 2λ√m·a + a·(4 + |lse|) the
   error of the LSE.
 * Gradients, with dP = dO·Vᵀ, Δ = Σ P_j dP_j and dmasked = P ∘ (dP − Δ):
@@ -55,6 +55,7 @@ from kernels.spec.model import RunSpec
 
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 LAMBDA = 4.0
+RESULTS = ("out", "lse", "scores", "softcapped_scores", "masked_scores", "weights")
 TAU = 2.0**-126  # the smallest normal float32; a processor may take what is below for 0
 
 
@@ -68,8 +69,7 @@ class Bounds:
         self.tiny = TAU if spec.dtype != "float64" else 2.0**-1022
         self.lost = 2.0**-25 if spec.dtype == "float16" else self.tiny
         self.rotated = spec.attention.rope is not None
-        self.largest: dict[str, float] = {}
-        self.largest_v = 0.0
+        self.largest = dict.fromkeys((*RESULTS, *(["dq"] if dout is not None else [])), 0.0)
         # Summed over the query heads that share a key head; an infinity or a NaN means: no bound.
         self.sums = {name: np.zeros(shape) for name, shape in (("dk", given.k.shape), ("dv", given.v.shape))
                      if dout is not None}  # fmt: skip
@@ -81,12 +81,10 @@ class Bounds:
             found = self._forward(head, score, logit)
             if self.dout is not None:
                 found |= self._backward(head, score, found)
-        for name in ("out", "lse", "scores", "softcapped_scores", "masked_scores", "weights", "dq"):
-            if name in found:
-                # A NaN is where the reference itself has none of float64's numbers to give.
-                most = float(np.max(np.nan_to_num(found[name], nan=np.inf), initial=0.0))
-                self.largest[name] = max(self.largest.get(name, 0.0), most)
-        self.largest_v = max(self.largest_v, float(np.max(np.abs(head.v), initial=0.0)))
+        for name in self.largest:
+            # A NaN is where the reference itself has none of float64's numbers to give.
+            most = float(np.max(np.nan_to_num(found[name], nan=np.inf), initial=0.0))
+            self.largest[name] = max(self.largest[name], most)
 
     def _logits(self, head: Head) -> tuple[Array, Array]:
         """Bounds [n, m] of the errors of scores and of logits, ε."""
@@ -213,7 +211,7 @@ class Bounds:
 
     def found(self, spec: RunSpec, arrays: Mapping[str, Array]) -> dict[str, float]:
         """The bound of every result that the observed heads have, by name."""
-        bounds = {"out": 0.0, **self.largest}
+        bounds = dict(self.largest)
         turned = 1.0
         if self.rotated:
             cos, sin = rope_angles(spec, arrays)["q"]

@@ -123,13 +123,16 @@ def allowed_and_bias(
             biases.append(to_tensor(given.slopes, device).to(dtype)[:, :, None, None] * distance)
     if given.mask is not None:
         limits.append(to_tensor(given.mask, device))
-    for lens, length, shape in (
-        (given.q_lens, given.q.shape[2], (-1, 1, given.q.shape[2], 1)),
-        (given.kv_lens, given.k.shape[2], (-1, 1, 1, given.k.shape[2])),
-    ):
-        if lens is not None:
-            limits.append(to_tensor(np.arange(length) < lens[:, None], device).reshape(shape))
+    if given.q_lens is not None:
+        limits.append(_within(given.q_lens, given.q.shape[2], device)[:, None, :, None])
+    if given.kv_lens is not None:
+        limits.append(_within(given.kv_lens, given.k.shape[2], device)[:, None, None, :])
     if given.bias is not None:
         biases.append(to_tensor(given.bias, device).to(dtype))
     allowed = reduce(torch.logical_and, limits) if limits else None
     return allowed, sum(biases[1:], biases[0]) if biases else None
+
+
+def _within(lens: Array, length: int, device: str) -> torch.Tensor:
+    """[b, length] booleans."""
+    return to_tensor(np.arange(length) < lens[:, None], device)

@@ -7,7 +7,7 @@ equations. Forward:
     softcapped_scores = c · tanh(scores / c)                       where a softcap c is set
     masked_scores     = softcapped + slope · (key pos − query pos) + bias,  −∞ where forbidden
     lse               = ln(Σ_j exp(masked_scores_j) + exp(sink))
-    P = weights       = exp(masked_scores − lse)
+    P = weights       = exp(masked_scores) / (Σ_j exp(masked_scores_j) + exp(sink))
     out               = P V
 
 Backward, from dO, the gradient of a loss with respect to out:
@@ -76,9 +76,7 @@ def attend(
     scores = scale * (q @ k.T)
     softcapped = softcap * np.tanh(scores / softcap) if softcap else scores
     masked = np.where(allowed, softcapped + bias, -np.inf)
-    lse = _log_sum_exp(masked, sink)
-    # A row that sees nothing has lse −∞; all its weights are 0.
-    weights = np.exp(masked - np.where(np.isneginf(lse), 0.0, lse)[:, None])
+    weights, lse = _softmax(masked, sink)
     return {
         "out": weights @ v,
         "lse": lse,
@@ -89,13 +87,19 @@ def attend(
     }
 
 
-def _log_sum_exp(masked: Array, sink: float) -> Array:
-    """ln(Σ exp(row) + exp(sink)) of each row, the largest term taken out so that nothing overflows."""
+def _softmax(masked: Array, sink: float) -> tuple[Array, Array]:
+    """Weights [n, m] and LSE [n], the largest logit of each row taken out of the exponentials.
+
+    Neither do they overflow then, nor is the sum lost: exp(masked − lse) would forget ln Σ beside an LSE of
+    10¹⁷. A row that sees nothing has weights 0 and LSE −∞.
+    """
     largest = np.max(masked, axis=1, initial=sink)
     finite = np.where(np.isneginf(largest), 0.0, largest)
-    total = np.exp(masked - finite[:, None]).sum(axis=1) + np.exp(sink - finite)
+    exponentials = np.exp(masked - finite[:, None])
+    total = exponentials.sum(axis=1) + np.exp(sink - finite)
     with np.errstate(divide="ignore"):
-        return np.asarray(np.where(total == 0.0, -np.inf, np.log(total) + finite))
+        lse = np.where(total == 0.0, -np.inf, np.log(total) + finite)
+    return exponentials / np.where(total == 0.0, 1.0, total)[:, None], np.asarray(lse)
 
 
 def differentiate(
