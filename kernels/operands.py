@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -31,6 +31,12 @@ from kernels.spec.latent import MLA_INPUTS
 from kernels.spec.model import RunSpec
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Rotate(Protocol):
+    """``kernels.rope.rotate``, or a kernel that does the same."""
+
+    def __call__(self, x: Array, cos: Array, sin: Array, *, style: str, dim_offset: int) -> Array: ...
 
 
 @dataclass(frozen=True)
@@ -85,18 +91,23 @@ class Operands:
 
 
 def operands(
-    spec: RunSpec, arrays: Mapping[str, Array], *, dtype: DTypeLike, expand: bool = True
+    spec: RunSpec,
+    arrays: Mapping[str, Array],
+    *,
+    dtype: DTypeLike,
+    expand: bool = True,
+    rotate: Rotate = rotate,
 ) -> Operands:
     """``arrays``: canonical, as ``kernels.layout.to_canonical`` gives them. q, k and v come back in ``dtype``
-    (numpy's; rotated in float64 before they are rounded to it). Without ``expand`` those of MLA have their
-    shapes but no memory: for an engine that computes from the latents."""
+    (numpy's). ``rotate`` turns them: in float64, unless an engine has a kernel of its own for it. Without
+    ``expand`` those of MLA have their shapes but no memory: for an engine that computes from the latents."""
     q_lens, kv_lens = arrays.get("q_lens"), arrays.get("kv_lens")
     left, right = spec.attention.window
     if spec.attention.is_causal:
         right = 0 if right is None else min(right, 0)
-    latents = _latents(spec, arrays, dtype) if spec.is_latent else None
+    latents = _latents(spec, arrays, dtype, rotate) if spec.is_latent else None
     if latents is None:
-        q, k, v = _plain(spec, arrays, dtype)
+        q, k, v = _plain(spec, arrays, dtype, rotate)
     elif expand:
         q, k, v = latents.expanded()
     else:
@@ -124,9 +135,12 @@ def operands(
     )
 
 
-def _plain(spec: RunSpec, arrays: Mapping[str, Array], dtype: DTypeLike) -> tuple[Array, Array, Array]:
+def _plain(
+    spec: RunSpec, arrays: Mapping[str, Array], dtype: DTypeLike, rotate: Rotate
+) -> tuple[Array, Array, Array]:
     """q, k and v where they are sent as such: pages gathered, rotated, the past in front."""
-    q, k = _rotated(spec, arrays, arrays["q"].astype(dtype, copy=False), _fresh(arrays, "k", dtype))
+    q, k = arrays["q"].astype(dtype, copy=False), _fresh(arrays, "k", dtype)
+    q, k = _rotated(spec, arrays, q, k, rotate)
     v = _fresh(arrays, "v", dtype)
     if "past_key" in arrays:
         k = np.concatenate([arrays["past_key"].astype(dtype), k], axis=2)
@@ -134,10 +148,10 @@ def _plain(spec: RunSpec, arrays: Mapping[str, Array], dtype: DTypeLike) -> tupl
     return q, k, v
 
 
-def _latents(spec: RunSpec, arrays: Mapping[str, Array], dtype: DTypeLike) -> Latents:
+def _latents(spec: RunSpec, arrays: Mapping[str, Array], dtype: DTypeLike, rotate: Rotate) -> Latents:
     """The inputs of MLA in ``dtype``, those that carry the position rotated."""
     given = {name: arrays[name].astype(dtype, copy=False) for name in MLA_INPUTS}
-    q_rope, k_rope = _rotated(spec, arrays, given["q_rope"], given["k_rope"])
+    q_rope, k_rope = _rotated(spec, arrays, given["q_rope"], given["k_rope"], rotate)
     return Latents(**given | {"q_rope": q_rope, "k_rope": k_rope})
 
 
@@ -220,7 +234,9 @@ def _scatter_pages(gradient: Array, block_table: Array, shape: tuple[int, ...]) 
 # -- rotary embedding ---------------------------------------------------------------------------------------
 
 
-def _rotated(spec: RunSpec, arrays: Mapping[str, Array], q: Array, k: Array) -> tuple[Array, Array]:
+def _rotated(
+    spec: RunSpec, arrays: Mapping[str, Array], q: Array, k: Array, rotate: Rotate
+) -> tuple[Array, Array]:
     """q and the fresh k, rotated to their positions where the spec has RoPE."""
     rope = spec.attention.rope
     if rope is None:
