@@ -24,10 +24,15 @@ rounding error analysis*). P are the weights of a row, Σ runs over its keys j, 
   the largest |v|, since out is a mean. Underflow is what a weight or a result loses below the range of the
   dtype: Σ|v_j| + 1 times 2⁻²⁵ for float16 (half its smallest number), τ for the others.
 * MLA makes keys k′ = c·W and values from latents c, or moves the products to either side: q̃ = q·Wᵀ before,
-  z = Σ P_j c_j after. With l, d and r the widths of c, k′ and the rotated parts, and A = |q|·|W|ᵀ·|c_j| +
-  |q_rope|·|k_rope|, a score errs either way by at most
-      |scale|·(u·max(|q̃|·|c_j|, |q|·|k′_j|) + a·(2 + λ(√d + √l + √(l+r)))·A)
-  more, and out by u·max(Σ P_j|v_j|, |z|·|W|) + a·(4 + λ(√l + 2√m))·(Σ P_j|c_j|)·|W|, each with its underflow.
+  z = Σ P_j c_j after. What is made is a sum and is rounded, each element by itself: λ times the root of their
+  squared errors bounds what a product with them loses, ‖x ∘ y‖ = √(Σ x_i² y_i²). With l, d and r the widths
+  of c, k′ and the rotated parts, a score errs by a further |scale| times the larger of
+      λ(u·‖q̃ ∘ c_j‖ + a√d·‖|q|·|W|ᵀ ∘ c_j‖) + a(2 + λ√(l+r))·(|q̃|·|c_j| + |q_rope|·|k_rope|)      absorbed
+      λ(u·‖q ∘ k′_j‖ + a√l·‖q ∘ |c_j|·|W|‖)                                                          expanded
+  and out by the larger of
+      λu·‖z ∘ W‖ + 2aλ√m·(Σ P_j|c_j|)·|W| + a(4 + λ√l)·|z|·|W|                                       absorbed
+      u·Σ P_j|v_j| + a(4 + λ√l)·(Σ P_j|c_j|)·|W|                                                     expanded
+  each with its underflow.
 * π_j = e^R·(ρ_j + R) + 2λ√m·a + 4a bounds the relative error of a weight, R + 2λ√m·a + a·(4 + |lse|) the
   error of the LSE.
 * Gradients, with dP = dO·Vᵀ, Δ = Σ P_j dP_j and dmasked = P ∘ (dP − Δ):
@@ -113,27 +118,30 @@ class Bounds:
         return score, logit
 
     def _latent_scores(self, head: Head, latents: Latents) -> Array:
-        """[n, m] what q·k may lose where MLA's products are rounded, be it keys or absorbed queries."""
+        """[n, m] what q·k may lose where MLA's products are rounded, be it absorbed queries or keys."""
         a, u, (n, m) = self.kept, self.unit, (len(head.q), len(head.k))
-        q, q_rope = latents.q_nope[head.b, head.h, :n], latents.q_rope[head.b, head.h, :n]
-        c, k_rope = latents.c_kv[head.b, 0, :m], latents.k_rope[head.b, 0, :m]
+        q, q_rope = latents.q_nope[head.b, head.h, :n], np.abs(latents.q_rope[head.b, head.h, :n])
+        c, k_rope = latents.c_kv[head.b, 0, :m], np.abs(latents.k_rope[head.b, 0, :m])
         w = latents.w_uk[0, head.h]
         (l, d), r = w.shape, k_rope.shape[1]  # noqa: E741
-        rounded = np.maximum(np.abs(q @ w.T) @ np.abs(c).T, np.abs(q) @ np.abs(head.k[:, :d]).T)
-        summed = np.abs(q) @ np.abs(w).T @ np.abs(c).T + np.abs(q_rope) @ np.abs(k_rope).T
+        queries, sums = q @ w.T, math.sqrt(d) * a * (np.abs(q) @ np.abs(w).T)
+        absorbed = LAMBDA * (u * _root_of_squares(queries, c) + _root_of_squares(sums, c))
+        absorbed += a * (2 + LAMBDA * math.sqrt(l + r)) * (np.abs(queries) @ np.abs(c).T + q_rope @ k_rope.T)
+        sums = math.sqrt(l) * a * (np.abs(c) @ np.abs(w))
+        expanded = LAMBDA * (u * _root_of_squares(q, head.k[:, :d]) + _root_of_squares(q, sums))
         lost = np.add.outer(np.abs(q).sum(1), np.abs(c).sum(1))
-        roots = math.sqrt(d) + math.sqrt(l) + math.sqrt(l + r)
-        return np.asarray(u * rounded + a * (2 + LAMBDA * roots) * summed + self.lost * lost)
+        return np.asarray(np.maximum(absorbed, expanded) + self.lost * lost)
 
     def _latent_values(self, head: Head, latents: Latents) -> Array:
-        """[n, e] what out may lose likewise, be it in values or in summed latents."""
+        """[n, e] what out may lose likewise, be it in summed latents or in values."""
         a, u, m = self.kept, self.unit, len(head.k)
         c, w, weights = latents.c_kv[head.b, 0, :m], latents.w_uv[0, head.h], head.results["weights"]
-        rounded = np.maximum(weights @ np.abs(head.v), np.abs(weights @ c) @ np.abs(w))
-        summed = weights @ np.abs(c) @ np.abs(w)
-        roots = math.sqrt(len(w)) + 2 * math.sqrt(m)
-        lost = self.lost * (1 + np.abs(w).sum(0))
-        return np.asarray(u * rounded + a * (4 + LAMBDA * roots) * summed + lost)
+        summed, sizes = weights @ c, weights @ np.abs(c)
+        root = math.sqrt(len(w))
+        absorbed = LAMBDA * (u * _root_of_squares(summed, w.T) + 2 * math.sqrt(m) * a * (sizes @ np.abs(w)))
+        absorbed += a * (4 + LAMBDA * root) * (np.abs(summed) @ np.abs(w))
+        expanded = u * (weights @ np.abs(head.v)) + a * (4 + LAMBDA * root) * (sizes @ np.abs(w))
+        return np.asarray(np.maximum(absorbed, expanded) + self.lost * (1 + np.abs(w).sum(0)))
 
     def _forward(self, head: Head, score: Array, logit: Array) -> dict[str, Array]:
         """Bounds of everything but the gradients, and the row sums they are made of."""
@@ -230,6 +238,11 @@ class Bounds:
         return {
             name: 0.0 if spec.engine == "reference" else _rounded(bound) for name, bound in bounds.items()
         }
+
+
+def _root_of_squares(x: Array, y: Array) -> Array:
+    """√(Σ x_i² y_i²) of each row of x [n, d] with each row of y [m, d]: [n, m]."""
+    return np.asarray(np.sqrt(np.square(x) @ np.square(y).T))
 
 
 def _finite(array: Array) -> Array:
