@@ -27,11 +27,12 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import MockTensor, create_function_from_signature
 
 from kernels.engines.tensors import TORCH_DTYPES
-from kernels.flash.arguments import rows, terms
+from kernels.flash import gradients
+from kernels.flash.arguments import rows, shared_arguments, terms
 from kernels.flash.kernel import flash_forward
-from kernels.flash.launch import KERNEL_VERSION, MATRIX_ARGUMENTS, shared_arguments
+from kernels.flash.launch import KERNEL_VERSION, MATRIX_ARGUMENTS
 from kernels.flash.scores import flash_scores
-from kernels.flash.tiles import choose_tiles, padded_dim
+from kernels.flash.tiles import backward_tiles, choose_tiles, padded_dim
 from kernels.operands import operands
 from kernels.spec.model import RunSpec
 from kernels.spec.values import ROUNDED
@@ -40,7 +41,7 @@ from kernels.targets import TARGETS, WARP_SIZE, resident_blocks
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 TEXTS = ("ttir", "ttgir", "llir", "ptx", "sass")
 DTYPES = ("float32", "float16", "bfloat16")
-KERNELS = {"flash_forward": flash_forward, "flash_scores": flash_scores}
+KERNELS = {"flash_forward": flash_forward, "flash_scores": flash_scores, **gradients.KERNELS}
 
 
 class CannotCompileError(Exception):
@@ -160,10 +161,14 @@ def _source(
 def _arguments(spec: RunSpec, kernel: str) -> dict[str, object]:
     """What the launch of `spec` passes to a kernel, with stand-ins of the same dtypes for the arrays."""
     given = operands(spec, _without_data(spec), dtype=np.float32)
-    tiles = choose_tiles(spec, interpreted=False)
+    tiles = (backward_tiles if kernel in gradients.KERNELS else choose_tiles)(spec, interpreted=False)
     bound = terms(given, tiles, lambda array: MockTensor(getattr(torch, array.dtype.name)))
-    shared = shared_arguments(given.q.shape, given.k.shape, bound, tiles)
     inputs, full = MockTensor(TORCH_DTYPES[spec.dtype]), MockTensor(torch.float32)
+    if kernel in gradients.KERNELS:
+        pointers = dict.fromkeys(gradients.POINTERS, inputs) | {"lse": full, "dots": full}
+        shapes = given.q.shape, given.k.shape, given.v.shape
+        return gradients.kernel_arguments(pointers, shapes, bound, tiles)[kernel]
+    shared = shared_arguments(given.q.shape, given.k.shape, bound, tiles)
     q_rows, k_rows, v_rows = (rows(inputs, array.shape) for array in (given.q, given.k, given.v))
     if kernel == "flash_forward":
         out_rows = rows(inputs, (*given.q.shape[:3], spec.v_head_dim))

@@ -15,10 +15,11 @@ import numpy as np
 from kernels.engines import Array
 from kernels.flash.logits import Terms
 from kernels.flash.memory import Matrix, Rows, Vector
+from kernels.flash.tiles import padded_dim
 from kernels.operands import Operands
 
 Place = Callable[[Array], Any]  # a numpy array → what is passed as its pointer
-INT32 = np.iinfo(np.int32)
+POSITION_LIMIT = np.iinfo(np.int32).max // 4
 
 
 def rows(pointer: Any, shape: tuple[int, ...]) -> Rows:
@@ -32,23 +33,46 @@ def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(0 if size == 1 else step for size, step in zip(shape, steps, strict=True))
 
 
-def terms(given: Operands, tiles: tuple[int, int], place: Place) -> Terms:
-    """What the kernels must know of masks, positions and biases; ``tiles`` is (block_m, block_n)."""
+def shared_arguments(
+    q_shape: tuple[int, ...], k_shape: tuple[int, ...], bound: Terms, tiles: tuple[int, int]
+) -> dict[str, Any]:
+    """What a kernel that works on tiles is launched with beside its arrays."""
+    _, heads, n, d = q_shape
+    return {
+        "T": bound,
+        "num_heads": heads,
+        "group": heads // k_shape[1] if k_shape[1] else 1,
+        "q_len": n,
+        "kv_len": k_shape[2],
+        "D": d,
+        "BLOCK_D": padded_dim(d),
+        "BLOCK_M": tiles[0],
+        "BLOCK_N": tiles[1],
+    }
+
+
+def terms(given: Operands, tiles: tuple[int, int], place: Place, *, group: int = 1) -> Terms:
+    """What the kernels must know of masks, positions and biases; ``tiles`` is (block_m, block_n), and
+    ``group`` how many consecutive heads a tile of queries holds."""
     positioned = given.left is not None or given.right is not None or given.slopes is not None
     offset = offsets(given) if positioned else None
     listed = positioned and offset is None
+    q_positions, kv_positions = narrow(given.q_positions, given.kv_positions)
+    if offset is not None:
+        (offset,) = narrow(np.resize(offset, given.q.shape[0]))
+    in_32_bits = (q_positions if offset is None else offset).dtype == np.int32
     return Terms(
         scale=given.scale,
-        p_offset=None if offset is None else place(narrow(np.resize(offset, given.q.shape[0]))),
+        p_offset=None if offset is None else place(offset),
         softcap=given.softcap or None,
-        left=given.left,
-        right=given.right,
+        left=_window_side(given.left, in_32_bits=in_32_bits),
+        right=_window_side(given.right, in_32_bits=in_32_bits),
         slopes=None if given.slopes is None else vector(given.slopes.astype(np.float32), place),
         bias=None if given.bias is None else matrix(given.bias.astype(np.float32), place),
         mask=None if given.mask is None else matrix(given.mask.astype(np.int8), place),
-        q_positions=vector(narrow(given.q_positions), place) if listed else None,
-        kv_positions=vector(narrow(given.kv_positions), place) if listed else None,
-        visits=_visits(given, tiles, place, listed=listed),
+        q_positions=vector(q_positions, place) if listed else None,
+        kv_positions=vector(kv_positions, place) if listed else None,
+        visits=_visits(given, tiles, place, listed=listed, group=group),
         p_sinks=None if given.sinks is None else place(given.sinks.astype(np.float32)),
         p_q_lens=None if given.q_lens is None else place(given.q_lens.astype(np.int32)),
         p_kv_lens=None if given.kv_lens is None else place(given.kv_lens.astype(np.int32)),
@@ -65,10 +89,15 @@ def offsets(given: Operands) -> Array | None:
     return np.asarray(q[:, 0] - kv[:, 0])
 
 
-def narrow(positions: Array) -> Array:
-    """As int32 where every value and every distance between two of them fits with room for a window."""
-    fits = positions.size == 0 or int(np.abs(positions).max()) < INT32.max // 4
-    return positions.astype(np.int32 if fits else np.int64)
+def narrow(*positions: Array) -> list[Array]:
+    """As int32 where all values, and the distances between any two, leave room for a window; else int64."""
+    fits = all(given.size == 0 or int(np.abs(given).max()) < POSITION_LIMIT for given in positions)
+    return [given.astype(np.int32 if fits else np.int64) for given in positions]
+
+
+def _window_side(side: int | None, *, in_32_bits: bool) -> int | None:
+    """No distance between positions of 32 bits is larger than this; but position + side could overflow."""
+    return side if side is None or not in_32_bits else min(side, 2 * POSITION_LIMIT)
 
 
 def vector(array: Array, place: Place) -> Vector:
@@ -81,7 +110,14 @@ def matrix(array: Array, place: Place) -> Matrix:
     return Matrix(place(array), *strides(array.shape))
 
 
-def _visits(given: Operands, tiles: tuple[int, int], place: Place, *, listed: bool) -> Matrix | None:
+def retiled(bound: Terms, given: Operands, tiles: tuple[int, int], place: Place) -> Terms:
+    """``terms(given, tiles, place)`` from those for other tiles, with which it shares all else."""
+    return bound._replace(visits=_visits(given, tiles, place, listed=bound.q_positions is not None))
+
+
+def _visits(
+    given: Operands, tiles: tuple[int, int], place: Place, *, listed: bool, group: int = 1
+) -> Matrix | None:
     """Which tiles hold a visible pair, where that takes more than the arithmetic of ``key_bounds``."""
     found = []
     if given.mask is not None:
@@ -95,6 +131,8 @@ def _visits(given: Operands, tiles: tuple[int, int], place: Place, *, listed: bo
     together = found[0]
     for one in found[1:]:
         together = together & one
+    if together.shape[1] > 1:
+        together = np.logical_or.reduceat(together, np.arange(0, together.shape[1], group), 1)
     return matrix(together.astype(np.int8), place)
 
 

@@ -1,19 +1,38 @@
-"""Two helpers for kernels that run in Triton's interpreter: patch its language once, and count its memory
-traffic.
+"""Helpers for launches, in Triton's interpreter above all: patch its language once, count its memory traffic.
 
-Both reach into ``triton.runtime.interpreter`` of the pinned Triton version; on a GPU neither does anything.
+Those two reach into ``triton.runtime.interpreter`` of the pinned Triton version; on a GPU neither does
+anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
+from triton.runtime.errors import OutOfResources
+
+from kernels.engines import CannotRunError
+from kernels.flash.memory import load_rows
+
+# Decided when triton was imported: TRITON_INTERPRET=1 must be in the environment before that.
+INTERPRETED = isinstance(load_rows, interpreter.InterpretedFunction)
+
+
+@contextmanager
+def on_device() -> Iterator[None]:
+    """The context of one launch; raises CannotRunError where the tiles are too large for the GPU."""
+    with patched_once() if INTERPRETED else nullcontext():
+        try:
+            yield
+        except OutOfResources as error:
+            raise CannotRunError(
+                f"these tiles do not fit this GPU ({error}): ask for a smaller block_m or block_n"
+            ) from error
 
 
 @contextmanager

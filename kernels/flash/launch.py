@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import triton
-from triton.runtime.errors import OutOfResources
-from triton.runtime.interpreter import InterpretedFunction
 
 from kernels.engines import Array, CannotRunError, Prepared
 from kernels.engines.tensors import TORCH_DTYPES, as_inputs, to_numpy, to_tensor
-from kernels.flash.arguments import rows, terms
-from kernels.flash.interpreter import patched_once
+from kernels.flash.arguments import retiled, rows, shared_arguments, terms
+from kernels.flash.gradients import GRADIENTS, backward, backward_dtype
+from kernels.flash.interpreter import INTERPRETED, on_device
 from kernels.flash.kernel import flash_forward
 from kernels.flash.logits import Terms
+from kernels.flash.rotation import rotator
 from kernels.flash.scores import flash_scores
-from kernels.flash.tiles import choose_tiles, padded_dim
+from kernels.flash.tiles import backward_tiles, choose_tiles, padded_dim
 from kernels.operands import operands
 from kernels.spec.model import RunSpec
 
-# Decided when triton was imported: TRITON_INTERPRET=1 must be in the environment before that.
-INTERPRETED = isinstance(flash_forward, InterpretedFunction)
-SOURCES = ("memory.py", "logits.py", "softmax.py", "kernel.py", "scores.py", "rotate.py")
+SOURCES = ("memory.py", "logits.py", "softmax.py", "kernel.py", "scores.py", "rotate.py", "backward.py")
 KERNEL_VERSION = hashlib.sha256(
     b"".join((Path(__file__).parent / name).read_bytes() for name in SOURCES)
 ).hexdigest()[:12]
@@ -44,15 +41,38 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     """Move the inputs to ``device`` and bind them; raises CannotRunError where no kernel can run."""
     require_triton(device, spec.engine)
     dtype, notes = working_dtype(spec)
-    given = operands(spec, arrays, dtype=np.float32)
-    q, k, v = (to_tensor(array, device, dtype) for array in (given.q, given.k, given.v))
-    tiles = choose_tiles(spec, interpreted=INTERPRETED)
-    bound = terms(given, tiles, lambda array: to_tensor(array, device))
-    computed = ("out", "lse", *MATRICES)
+    given = operands(spec, arrays, dtype=np.float32, rotate=rotator(device))
+    computed = ("out", "lse", *MATRICES, *GRADIENTS)
     wanted = tuple(dict.fromkeys(("out", *(name for name in spec.returns if name in computed))))
+    upstream = arrays["dout"] if any(name in wanted for name in GRADIENTS) else None
+    if upstream is not None:
+        dtype, more_notes = backward_dtype(dtype, given, upstream)
+        notes = (*notes, *more_notes)
+    q, k, v = (to_tensor(array, device, dtype) for array in (given.q, given.k, given.v))
+    dout = None if upstream is None else to_tensor(upstream, device, dtype)
+
+    def place(array: Array) -> torch.Tensor:
+        return to_tensor(array, device)
+
+    tiles = choose_tiles(spec, interpreted=INTERPRETED)
+    tiles_back = backward_tiles(spec, interpreted=INTERPRETED)
+    bound = terms(given, tiles, place)
+    bound_back = bound if tiles_back == tiles or dout is None else retiled(bound, given, tiles_back, place)
 
     def compute() -> Mapping[str, Any]:
         results = forward(q, k, v, bound, tiles=tiles, wanted=wanted)
+        if dout is not None:
+            results |= backward(
+                q,
+                k,
+                v,
+                bound_back,
+                out=results["out"],
+                lse=results["lse"],
+                dout=dout,
+                tiles=tiles_back,
+                wanted=wanted,
+            )
         results["out"] = results["out"].to(TORCH_DTYPES[spec.dtype])
         return {name: results[name] for name in wanted}
 
@@ -108,34 +128,8 @@ def forward(
     if results["lse"].numel() == 0:
         return results
     shared = shared_arguments(q.shape, k.shape, bound, tiles)
-    try:
-        _launch(q, k, v, results, shared)
-    except OutOfResources as error:
-        raise CannotRunError(f"tiles of {tiles[0]} x {tiles[1]} do not fit this GPU ({error})") from error
+    _launch(q, k, v, results, shared)
     return results
-
-
-def shared_arguments(
-    q_shape: tuple[int, ...], k_shape: tuple[int, ...], bound: Terms, tiles: tuple[int, int]
-) -> dict[str, Any]:
-    """What both kernels are launched with beside their arrays."""
-    _, heads, n, d = q_shape
-    return {
-        "T": bound,
-        "num_heads": heads,
-        "group": heads // k_shape[1] if k_shape[1] else 1,
-        "q_len": n,
-        "kv_len": k_shape[2],
-        "D": d,
-        "BLOCK_D": padded_dim(d),
-        "BLOCK_M": tiles[0],
-        "BLOCK_N": tiles[1],
-    }
-
-
-def on_device() -> Any:
-    """The context of a launch."""
-    return patched_once() if INTERPRETED else nullcontext()
 
 
 def _launch(

@@ -191,9 +191,36 @@ def key_bounds(T, first, last, n_keys, offset, BLOCK_N: tl.constexpr):
         if T.left is not None:
             n_from = tl.minimum(tl.maximum(first + offset - T.left, 0), n_keys).to(tl.int32)
             n_from = n_from // BLOCK_N * BLOCK_N
-    if (T.left is not None) or (T.mask is not None) or (T.q_positions is not None):
+    if (T.left is not None) or (T.mask is not None) or (T.visits is not None) or (T.q_positions is not None):
         n_full = n_from
     return n_from, n_full, n_to
+
+
+@triton.jit
+def query_bounds(T, first, n_queries, n_keys, offset, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Which queries need the tile of keys that starts at ``first``: ``(m_from, m_full, m_to)``, the mirror
+    image of ``key_bounds``, m_from a multiple of BLOCK_M.
+
+    No query before m_from or from m_to on sees any of the keys. A causal mask forbids early queries, not late
+    ones, so that here the tiles that need a mask come first: from m_full on every query sees every key.
+    """
+    last = tl.minimum(first + BLOCK_N, n_keys) - 1
+    # Beyond the end of a ragged row there are no keys.
+    m_from, m_full, m_to = 0, 0, tl.where(first < n_keys, n_queries, 0)
+    if T.q_positions is None:
+        # Query i sees key j where j − right ≤ i + offset ≤ j + left.
+        if T.right is not None:
+            m_from = tl.minimum(tl.maximum(first - T.right - offset, 0), n_queries).to(tl.int32)
+            m_from = m_from // BLOCK_M * BLOCK_M
+            m_full = tl.minimum(tl.maximum(last - T.right - offset, 0), n_queries).to(tl.int32)
+            m_full = tl.cdiv(m_full, BLOCK_M) * BLOCK_M
+        if T.left is not None:
+            m_to = tl.minimum(tl.maximum(last + T.left + 1 - offset, 0), m_to).to(tl.int32)
+    if (T.left is not None) or (T.mask is not None) or (T.visits is not None) or (T.q_positions is not None):
+        m_full = m_to
+    # A last tile that is not full holds keys that are not there.
+    m_full = tl.where(first + BLOCK_N <= n_keys, tl.minimum(m_full, m_to), m_to)
+    return m_from, m_full, m_to
 
 
 @triton.jit

@@ -55,6 +55,23 @@ def default_tiles(q_len: int, kv_len: int, dim: int, dtype: str, *, interpreted:
     return min(largest_m, fit_m), min(largest_n, fit_n)
 
 
+def backward_tiles(spec: RunSpec, *, interpreted: bool) -> tuple[int, int]:
+    """(block_m, block_n) of the backward pass: as asked for in the options, else the largest that were found
+    to compile without spills for sm_80 and sm_90 (float32 beyond 128 wide has some whatever the tiles).
+
+    Smaller than those of the forward pass: beside K and V a program holds both their gradients.
+    """
+    block_m, block_n = choose_tiles(spec, interpreted=interpreted)
+    if interpreted:
+        return block_m, block_n
+    width = padded_dim(max(spec.head_dim, spec.v_head_dim))
+    if spec.dtype == "float32":
+        largest_m, largest_n = (32, 32) if width <= 64 else (16, 16)
+    else:
+        largest_m, largest_n = (64 if width <= 128 else 32), (64 if width <= 64 else 32)
+    return spec.options.block_m or min(block_m, largest_m), spec.options.block_n or min(block_n, largest_n)
+
+
 def tile_problems(spec: RunSpec, targets: Iterable[str]) -> list[FieldProblem]:
     """Why the tiles of ``spec`` cannot be compiled for some of ``targets``; each names the largest that can.
 
