@@ -12,6 +12,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kernels.decode.splits import make_plan, rows_per_kv_head
 from kernels.flash.tiles import choose_tiles, padded_dim
 from kernels.positions import visible_pairs
 from kernels.registry import ENGINES, MATRICES
@@ -30,6 +31,7 @@ class Cost:
     per_score: float  # a pair of query and key
     per_multiply: float  # a multiply-add of the two products
     bytes_per_score: float  # working memory, for each score that is held at once
+    per_load: float = 0.0  # a number of K or V that is loaded, where tiles of queries are small
 
 
 COSTS = {
@@ -37,9 +39,13 @@ COSTS = {
     "eager": Cost(1e-3, 1e-5, 0.0, 5.5e-8, 5e-11, 28.0),
     "sdpa": Cost(2e-4, 5e-6, 0.0, 2e-9, 5e-11, 5.0),
     "flash": Cost(1e-2, 1.5e-2, 7e-3, 4e-8, 1.2e-10, 40.0),
+    "decode": Cost(1e-2, 8e-3, 4e-3, 4e-8, 1.2e-10, 40.0, 1.8e-7),
 }
-HALF_PRECISION_FACTOR = {"reference": 1.0, "eager": 1.2, "sdpa": 3.0, "flash": 2.0}
+DECODING = ("decode",)  # of a few queries, by the kernels of kernels/decode
+HALF_PRECISION_FACTOR = {"reference": 1.0, "eager": 1.2, "sdpa": 3.0, "flash": 2.0, "decode": 2.0}
 MASKING_FACTOR = 2.0  # masks, biases and softcaps on whole matrices: further passes over them
+TERMS_FACTOR = 8.0  # the same on the flat tiles of decoding, where a pass costs more than a product
+LOADED_BYTES = 40.0  # working memory for each number of K and V in a tile: itself, its address, its mask
 FIXED_SECONDS = 0.02
 FIXED_BYTES = 4 * 2**20
 # Whatever the engine: inputs made from a seed, maxima and sums of each row, results beside their reference.
@@ -125,9 +131,12 @@ def _rows(spec: RunSpec) -> int:
 def _seconds(spec: RunSpec, engine: str) -> float:
     """One call on one core."""
     cost, programs = COSTS[engine], spec.batch * spec.num_heads
-    tiles, scores = 0, 1.0 * programs * spec.q_len * spec.kv_len
+    tiles, scores, loads = 0, 1.0 * programs * spec.q_len * spec.kv_len, 0
     width = spec.head_dim + spec.v_head_dim
-    if ENGINES[engine].is_triton:
+    if engine in DECODING:
+        width = padded_dim(spec.head_dim) + padded_dim(spec.v_head_dim)
+        programs, tiles, scores, loads = _decoded(spec)
+    elif ENGINES[engine].is_triton:
         programs *= math.ceil(spec.q_len / choose_tiles(spec, interpreted=True)[0])
         tiles, scores = _tiled(spec)
         width = padded_dim(spec.head_dim) + padded_dim(spec.v_head_dim)
@@ -139,7 +148,7 @@ def _seconds(spec: RunSpec, engine: str) -> float:
     if spec.dtype == "float16" or (spec.dtype == "bfloat16" and not ENGINES[engine].is_triton):
         per_score *= HALF_PRECISION_FACTOR[engine]
     seconds = cost.per_call + cost.per_program * programs + cost.per_tile * tiles + per_score * scores
-    return seconds + ROW_SECONDS * _rows(spec)
+    return seconds + cost.per_load * loads + ROW_SECONDS * _rows(spec)
 
 
 def _modifies_scores(spec: RunSpec) -> bool:
@@ -166,6 +175,28 @@ def _tiled(spec: RunSpec) -> tuple[int, float]:
     return tiles, tiles * block_m * block_n
 
 
+def _decoded(spec: RunSpec) -> tuple[int, int, float, int]:
+    """Programs, tiles, scores (padding included) and loaded numbers of K and V of the decode kernels."""
+    plan = make_plan(spec, multiprocessors=None)
+    groups = spec.batch * spec.num_kv_heads * math.ceil(rows_per_kv_head(spec) / plan.block_m)
+    tiles = groups * math.ceil(spec.kv_len / plan.block_n)
+    scores = 1.0 * tiles * plan.block_m * plan.block_n
+    if _modifies_scores(spec):
+        scores *= TERMS_FACTOR
+    width = padded_dim(spec.head_dim) + padded_dim(spec.v_head_dim)
+    return groups * plan.num_splits + 1, tiles, scores, tiles * plan.block_n * width
+
+
+def _decoding_bytes(spec: RunSpec) -> float:
+    """Working memory of the decode kernels: a tile of scores, one of K and V, and the states between them,
+    all of which the second kernel takes into one tile if it can."""
+    plan = make_plan(spec, multiprocessors=None)
+    width = padded_dim(spec.head_dim) + padded_dim(spec.v_head_dim)
+    tile = plan.block_m * plan.block_n * COSTS[spec.engine].bytes_per_score
+    states = plan.num_splits * spec.batch * spec.num_heads * spec.q_len * (padded_dim(spec.v_head_dim) + 2)
+    return max(tile + plan.block_n * width * LOADED_BYTES, LOADED_BYTES * min(states, 2**21)) + 4 * states
+
+
 def _bytes(spec: RunSpec) -> int:
     """Peak memory above an idle worker: copies of the inputs, results twice and once in float64, and what
     scores and rows are held at once."""
@@ -179,6 +210,8 @@ def _bytes(spec: RunSpec) -> int:
     elif spec.engine == "sdpa":
         held = per_head * (1 if spec.attention.alibi_slopes is None else spec.num_heads)
     engine = held * COSTS[spec.engine].bytes_per_score * (2 if spec.dtype == "float64" else 1)
+    if spec.engine in DECODING:
+        engine = _decoding_bytes(spec)
     reference = per_head * COSTS["reference"].bytes_per_score
     rows = ROW_BYTES * _rows(spec)
     return int(FIXED_BYTES + _input_bytes(spec) + _result_bytes(spec) + rows + max(engine, reference))
@@ -202,7 +235,8 @@ def modelled_traffic(spec: RunSpec) -> dict[str, Any]:
     """Bytes to and from memory, where nothing counted them: the inputs once and the results once, and
 
     * eager and reference: the score and the weight matrix each written once and read once more;
-    * flash on a GPU: K and V once for each tile of queries (of which causal masking skips a share).
+    * flash on a GPU: K and V once for each tile of queries (of which causal masking skips a share);
+    * decode on a GPU: no more (the states of its splits, a few rows each, are left out).
     """
     item = ITEM_BYTES[spec.dtype]
     read = sum(
@@ -213,7 +247,7 @@ def modelled_traffic(spec: RunSpec) -> dict[str, Any]:
     if spec.engine in ("eager", "reference"):
         matrix = pairs * (8 if spec.engine == "reference" else max(4, item))
         read, written = read + 2 * matrix, written + 2 * matrix
-    elif ENGINES[spec.engine].is_triton and pairs:
+    elif ENGINES[spec.engine].is_triton and spec.engine not in DECODING and pairs:
         block_m, _ = choose_tiles(spec, interpreted=False)
         share = visible_pairs(spec) / pairs if spec.attention.is_causal else 1.0
         keys = spec.batch * spec.num_heads * spec.kv_len * (spec.head_dim + spec.v_head_dim) * item

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernels.spec.attention import MAX_BLOCK, MAX_BLOCK_ELEMENTS, MIN_BLOCK
+from kernels.spec.attention import MAX_BLOCK, MAX_BLOCK_ELEMENTS, MAX_SPLITS, MIN_BLOCK
 from kernels.spec.latent import MLA_INPUTS
 from kernels.spec.model import Options, RunSpec
 from kernels.spec.problems import FieldProblem, join, one_of
@@ -53,8 +53,10 @@ INPUT_FEATURES: dict[str, str] = {
     "dout": "gradients",
     **dict.fromkeys(MLA_INPUTS, "mla"),
 }
+# Queries of the decode kernels; more fill tiles of their own, as the flash kernel's do.
+MAX_DECODE_LEN = 16
 # Engines that the contract names and that are still to come.
-PLANNED = frozenset({"decode", "paged", "mla", "linear", "performer", "scan"})
+PLANNED = frozenset({"paged", "mla", "linear", "performer", "scan"})
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class Engine:
     devices: tuple[str, ...]
     options: dict[str, dict[str, Any]] = field(default_factory=dict)  # name -> JSON Schema
     max_head_dim: int | None = None
+    max_q_len: int | None = None
     is_triton: bool = False
     notes: tuple[str, ...] = ()
 
@@ -91,6 +94,7 @@ class Engine:
                 "properties": {name: dict(schema) for name, schema in self.options.items()},
             },
             "max_head_dim": self.max_head_dim,
+            "max_q_len": self.max_q_len,
             "notes": list(self.notes),
         }
 
@@ -104,7 +108,18 @@ def _block_option(text: str) -> dict[str, Any]:
     return {"description": text, "enum": [None, *powers], "default": None}
 
 
+_SPLITS_OPTION = {
+    "description": "Splits of the keys; null: chosen for the machine. No more are made than there are tiles.",
+    "type": ["integer", "null"],
+    "minimum": 1,
+    "maximum": MAX_SPLITS,
+    "default": None,
+}
 # What our Triton kernels share.
+_INTERPRETER_NOTES = (
+    "On a CPU the kernel runs in Triton's interpreter; its timings say nothing about a GPU.",
+    "Under the interpreter bfloat16 inputs are computed in float32 and out is rounded back.",
+)
 _SOFTMAX = _WHOLE_SPEC - {"paged", "gradients", "mla"}
 ENGINES: dict[str, Engine] = {
     engine.name: engine
@@ -166,9 +181,30 @@ ENGINES: dict[str, Engine] = {
             max_head_dim=256,
             is_triton=True,
             notes=(
-                "On a CPU the kernel runs in Triton's interpreter; its timings say nothing about a GPU.",
-                "Under the interpreter bfloat16 inputs are computed in float32 and out is rounded back.",
+                *_INTERPRETER_NOTES,
                 "The score matrices and the weights are rebuilt from Q, K and the LSE by a second kernel.",
+            ),
+        ),
+        Engine(
+            name="decode",
+            title="Decode (our Triton kernels)",
+            summary="Split-KV decoding: few queries, the keys cut into splits whose states are merged.",
+            module="kernels.decode.launch",
+            features=_SOFTMAX,
+            returns=frozenset({"out", "lse", *PRESENT}),
+            dtypes=("float32", "float16", "bfloat16"),
+            devices=("cpu", "cuda"),
+            options={
+                "block_n": _block_option("Keys per tile; null: chosen for the machine."),
+                "num_splits": _SPLITS_OPTION,
+            },
+            max_head_dim=256,
+            max_q_len=MAX_DECODE_LEN,
+            is_triton=True,
+            notes=(
+                *_INTERPRETER_NOTES,
+                "The query heads that share a key head are rows of one tile: each key and value is read once "
+                "for all of them, as far as their rows fit in a tile (64 on a GPU).",
             ),
         ),
     )
@@ -205,6 +241,9 @@ def unsupported(spec: RunSpec) -> list[FieldProblem]:
     if spec.device != "auto" and spec.device not in engine.devices:
         able = [e.name for e in ENGINES.values() if spec.device in e.devices]
         refuse("/device", f"device {spec.device}", able)
+    if engine.max_q_len is not None and spec.q_len > engine.max_q_len:
+        able = [e.name for e in ENGINES.values() if e.max_q_len is None or spec.q_len <= e.max_q_len]
+        refuse("/inputs/q", f"a q_len of {spec.q_len} (its limit is {engine.max_q_len})", able)
     for name, dim in (("q", spec.head_dim), ("v", spec.v_head_dim)):
         if engine.max_head_dim is not None and dim > engine.max_head_dim:
             able = [e.name for e in ENGINES.values() if e.max_head_dim is None or dim <= e.max_head_dim]

@@ -16,6 +16,7 @@ MIN_FLOAT32 = 2.0**-126  # the smallest that no processor takes for 0
 MAX_HEADS = 65_536
 MIN_BLOCK, MAX_BLOCK = 16, 1024  # tl.dot wants at least 16; 1024 × 1024 is Triton's largest tile
 MAX_BLOCK_ELEMENTS = 2**20
+MAX_SPLITS = 1024
 MAX_WARMUP, MAX_ITERS = 100, 1000
 
 ATTENTION_FIELDS = tuple(Attention.__dataclass_fields__)
@@ -113,7 +114,7 @@ def parse_options(value: object, problems: Problems) -> Options:
     return Options(
         block_m=block_m,
         block_n=block_n,
-        num_splits=reader.integer_or_null("num_splits", 1, 1024),
+        num_splits=reader.integer_or_null("num_splits", 1, MAX_SPLITS),
         page_size=reader.integer_or_null("page_size", 1, 65_536),
         kv_dtype=reader.choice_or_null("kv_dtype", KV_DTYPES),
         kv_scale=reader.choice("kv_scale", "per_token_head", ("per_tensor", "per_token_head")),

@@ -108,7 +108,14 @@ ROPE_SCALINGS: tuple[dict[str, Any] | None, ...] = (
 
 
 @st.composite
-def cases(draw: st.DrawFn, engine: str = "reference", gradients: bool = False, extreme: bool = False) -> Case:
+def cases(
+    draw: st.DrawFn,
+    engine: str = "reference",
+    gradients: bool = False,
+    extreme: bool = False,
+    q_lens: st.SearchStrategy[int] = SIZES,
+    kv_lens: st.SearchStrategy[int] = SIZES,
+) -> Case:
     """Everything that ``engine`` declares, in any combination; ``extreme``: large and tiny numbers too.
 
     With ``gradients`` a dout comes along. What lies beyond the lengths, and pages that no row names, is NaN.
@@ -118,7 +125,7 @@ def cases(draw: st.DrawFn, engine: str = "reference", gradients: bool = False, e
     uses = {name: name in able and draw(st.integers(0, 2)) == 2 for name in FEATURES}
     batch, kv_heads = draw(st.sampled_from([1, 1, 2, 3])), draw(st.sampled_from([1, 2]))
     heads = kv_heads * (draw(st.sampled_from([1, 2, 3])) if uses["gqa"] else 1)
-    n, m = draw(SIZES), draw(SIZES)
+    n, m = draw(q_lens), draw(kv_lens)
     d = draw(st.sampled_from([2, 4, 6, 10, 16]))
     e = draw(st.sampled_from([1, 3, 8])) if uses["v_head_dim"] else d
     spread = draw(st.sampled_from([1.0, 3.0, 1e-3, 1e4, 1e15] if extreme else [1.0, 3.0]))
@@ -136,7 +143,7 @@ def cases(draw: st.DrawFn, engine: str = "reference", gradients: bool = False, e
         }
         up["block_table"] = rng.integers(0, batch * blocks + 1, (batch, blocks))
     else:
-        past = min(draw(SIZES), m) if storage == "past" else 0
+        past = min(draw(kv_lens), m) if storage == "past" else 0
         up |= {"k": normal(batch, kv_heads, m - past, d), "v": normal(batch, kv_heads, m - past, e)}
         if storage == "past":
             up |= {

@@ -1,0 +1,1 @@
+"""Split-KV decoding in Triton: ``kernel`` and ``merge`` (read them), ``splits`` and ``launch``."""
