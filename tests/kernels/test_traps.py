@@ -20,9 +20,11 @@ from triton.runtime import interpreter
 
 from kernels.arrays import round_to_dtype
 from kernels.flash.tiles import padded_dim
+from kernels.quantise import KV_DTYPES, KV_SCALES, decode_fp8, dequantise, encode_fp8, quantise
+from kernels.registry import ENGINES
 from tests.kernels.cases import Arrays
 from tests.kernels.fences import long_strides
-from tests.kernels.ways import Problem, Way, on_ways, ways
+from tests.kernels.ways import Problem, Way, on_ways, quantised_ways, ways
 
 # What overflows or is NaN on purpose, and what a kernel computes of padding before it drops it.
 pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero):RuntimeWarning")
@@ -672,6 +674,149 @@ def test_trap_22_a_sink_is_counted_once_and_is_not_scaled(way: Way) -> None:
         softmax(s, given.v, sinks[:, None] / 4),
     )
     settle(way, given, right, double, scaled, {"lse": softmax(s, given.v)["lse"], "out": double["out"]})
+
+
+# -- quantised caches, splits and pages ----------------------------------------------------------------------
+
+FLOAT8 = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
+LARGEST = {"int8": 127.0, "fp8_e4m3": 448.0, "fp8_e5m2": 57344.0}
+
+
+def scales(x: np.ndarray, kv_dtype: str, kv_scale: str) -> np.ndarray:
+    """What codes are multiplied by: the largest magnitude of a block becomes the largest code."""
+    largest = np.abs(x).max(None if kv_scale == "per_tensor" else 3, keepdims=True)
+    return (largest / LARGEST[kv_dtype]).astype(np.float32)
+
+
+def nearest_code(x: np.ndarray, kv_dtype: str) -> np.ndarray:
+    """The numbers of the nearest codes, clamped: torch's, for fp8."""
+    if kv_dtype == "int8":
+        return np.clip(np.rint(x), -127, 127)
+    clamped = torch.from_numpy(np.clip(x, -LARGEST[kv_dtype], LARGEST[kv_dtype]))
+    return clamped.float().to(FLOAT8[kv_dtype]).float().numpy().astype(np.float64)
+
+
+def test_trap_23_codes_are_rounded_and_clamped() -> None:
+    """Storing 1.9 as an 8-bit integer truncates it to 1, and storing 200 wraps it around to −56; fp8 casts of
+    500 have given 256. Here: 500 is 448, infinity is 448, and no code is farther than half a step from its
+    number, nor of another sign."""
+    assert np.array([1.9]).astype(np.int8)[0] == 1
+    assert np.array([200]).astype(np.int8)[0] == -56
+    x = np.concatenate([numbers(50, 1, 1, 50, 32), numbers(51, 1, 1, 14, 32, spread=1e-3)], 2)
+    for kv_scale in ("per_tensor", "per_token_head"):
+        made, step = quantise(x, "int8", kv_scale), scales(x, "int8", kv_scale)
+        scaled = x / step.astype(np.float64)
+        assert np.abs(made.codes - scaled).max() <= 0.5 + 1e-5
+        assert np.abs(np.trunc(scaled) - scaled).max() > 0.9
+        assert (made.codes * np.sign(x) >= 0).all()
+        assert np.abs(made.codes).max() == 127
+        beyond = np.rint(scaled * 200 / 127).astype(int).astype(np.int8)
+        assert (beyond * np.sign(x) < 0).any()
+    for kv_dtype, kind in FLOAT8.items():
+        most = LARGEST[kv_dtype]
+        many = np.array([most * 500 / 448, 1e30, np.inf, -1e30, most * 0.9, 0.3, -0.3, most])
+        got = decode_fp8(encode_fp8(many, kv_dtype), kv_dtype)
+        expected = torch.from_numpy(np.clip(many, -most, most)).float().to(kind).float().numpy()
+        np.testing.assert_array_equal(got, expected)
+
+
+QUANTISED = [
+    pytest.param(kv_dtype, kv_scale, way, id=f"{kv_dtype}-{kv_scale}-{way.name}")
+    for kv_dtype in KV_DTYPES
+    for kv_scale in KV_SCALES
+    for way in quantised_ways(kv_dtype, kv_scale, "gqa", "v_head_dim", q_len=3)
+]
+
+
+@pytest.mark.parametrize(("kv_dtype", "kv_scale", "way"), QUANTISED)
+def test_trap_23_rounding_in_an_engine(kv_dtype: str, kv_scale: str, way: Way) -> None:
+    """The output is that of the nearest codes, not of truncated ones."""
+    given = problem(52, 3, 21, 8, 5, heads=(4, 2), batch=2)
+    k, v = (
+        nearest_code(x / scales(x, kv_dtype, kv_scale).astype(np.float64), kv_dtype)
+        * scales(x, kv_dtype, kv_scale)
+        for x in (given.k, given.v)
+    )
+    right = softmax(logits(replace(given, k=k)), v)
+    if kv_dtype == "int8":
+        cut_k, cut_v = (
+            np.trunc(x / scales(x, kv_dtype, kv_scale)) * scales(x, kv_dtype, kv_scale)
+            for x in (given.k, given.v)
+        )
+    else:  # bits of the mantissa cut off instead of rounded
+        cut_k, cut_v = (
+            nearest_code(x / scales(x, kv_dtype, kv_scale) * 0.97, kv_dtype) * scales(x, kv_dtype, kv_scale)
+            for x in (given.k, given.v)
+        )
+    wrong = softmax(logits(replace(given, k=cut_k)), cut_v)
+    settle(way, given, {name: right[name] for name in ("out", "lse")}, wrong)
+
+
+@pytest.mark.parametrize("kv_scale", ["per_tensor", "per_token_head"])
+@pytest.mark.parametrize("kv_dtype", ["int8", "fp8_e4m3", "fp8_e5m2"])
+def test_trap_24_what_is_stored_is_x_over_the_scale(kv_dtype: str, kv_scale: str) -> None:
+    """A code times the scale is the number. Stored the other way round, or decoded without the scale, small
+    tensors vanish and large ones saturate."""
+    for spread in (1e-4, 1.0, 300.0):
+        x = numbers(53, 1, 2, 9, 8, spread=spread)
+        made, step = quantise(x, kv_dtype, kv_scale), scales(x, kv_dtype, kv_scale)
+        got = dequantise(made, "float64")
+        np.testing.assert_allclose(got, nearest_code(x / step.astype(np.float64), kv_dtype) * step, rtol=1e-6)
+        reversed_, unscaled = nearest_code(x * step, kv_dtype) * step, got / step
+        for wrong in (reversed_, unscaled):
+            assert np.abs(wrong - x).max() > 0.5 * np.abs(x).max()
+
+
+@pytest.mark.parametrize(("kv_dtype", "kv_scale", "way"), QUANTISED)
+def test_trap_24_scales_of_keys_and_of_values_are_each_in_their_place(
+    kv_dtype: str, kv_scale: str, way: Way
+) -> None:
+    """The scale of a key belongs to its logits, that of a value to what it adds to the output; forgotten, or
+    taken for each other, the answer is another one."""
+    given = problem(54, 3, 21, 8, 8, heads=(4, 2))
+    given = replace(given, k=given.k * 3, v=given.v * 40)
+    k_scale, v_scale = (scales(x, kv_dtype, kv_scale).astype(np.float64) for x in (given.k, given.v))
+    k, v = nearest_code(given.k / k_scale, kv_dtype), nearest_code(given.v / v_scale, kv_dtype)
+
+    def answer(k_scale: Any, v_scale: Any) -> Arrays:
+        found = softmax(logits(replace(given, k=k * k_scale)), v * v_scale)
+        return {name: found[name] for name in ("out", "lse")}
+
+    settle(way, given, answer(k_scale, v_scale), answer(1.0, v_scale), answer(k_scale, 1.0),
+           answer(v_scale, k_scale))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "engine", [name for name, engine in ENGINES.items() if "num_splits" in engine.options]
+)
+def test_trap_25_every_number_of_splits_with_every_page_size(engine: str) -> None:
+    """A split may hold no token of a sequence, or end within a page, or be all padding: each combination
+    gives the same answer, never NaN. (Merged without regard for empty splits, their maximum of −∞ makes it
+    NaN.)"""
+    given = problem(
+        55, 2, 70, batch=3, heads=(2, 1), attention={"is_causal": True}, inputs={"kv_lens": [0, 17, 70]}
+    )
+    offset = np.array([0, 17, 70]).reshape(3, 1, 1, 1) - 2
+    visible = np.arange(70) <= np.arange(2)[:, None] + offset
+    s = only(visible, logits(given))
+    right = {name: softmax(s, given.v)[name] for name in ("out", "lse")}
+    parts = np.split(s, [16, 32, 48, 64], 3)
+    top = np.stack([part.max(3) for part in parts])
+    merged = np.exp(top - top.max(0)).sum(0)
+    assert np.isnan(merged[0]).all()
+    wrong = {"out": np.where(np.isnan(merged)[..., None], np.nan, right["out"])}
+    pages = (None, 1, 2, 7, 16, 70) if "paged" in ENGINES[engine].features else (None,)
+    for page in pages:
+        for splits in (None, 2, 3, 100):
+            options = {"num_splits": splits, "block_n": 16} if splits else {}
+            way = Way(f"{engine} {page} {splits}", engine, options, page=page)
+            settle(way, given, right, wrong)
+            if "page_size" in ENGINES[engine].options and page in (2, 7):
+                own = Way(f"{engine} own {page} {splits}", engine, {**options, "page_size": page})
+                settle(own, given, right, wrong)
+
+
+# -- integers ------------------------------------------------------------------------------------------------
 
 
 @triton.jit

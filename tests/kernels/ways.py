@@ -7,13 +7,13 @@ not in the registry yet takes part from the day it is; a new engine is one more 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kernels.registry import ENGINES, GRADIENTS, MATRICES
+from kernels.registry import ENGINES, GRADIENTS, MATRICES, MAX_DECODE_LEN
 from kernels.spec import RunSpec
 from tests.kernels.cases import Arrays, canonical, compute
 
@@ -78,6 +78,7 @@ class Way:
             and self.options.keys() <= engine.options.keys()
             and dtype in engine.dtypes
             and (engine.max_q_len is None or q_len <= engine.max_q_len)
+            and (q_len <= MAX_DECODE_LEN or "num_splits" not in self.options)
         )
 
     def request(self, problem: Problem, returns: Sequence[str] = ("out",)) -> tuple[RunSpec, Arrays]:
@@ -123,6 +124,7 @@ WAYS = (
     Way("flash-one-tile", "flash"),
     Way("decode", "decode"),
     Way("decode-3-splits", "decode", {"num_splits": 3, "block_n": 16}),
+    Way("paged-of-its-own", "paged", {"page_size": 5}),
     Way("paged-1", "paged", page=1),
     Way("paged-3", "paged", {"num_splits": 3, "block_n": 16}, page=3),
     Way("paged-16", "paged", {"num_splits": 2, "block_n": 16}, page=16),
@@ -142,6 +144,15 @@ def ways(
         and set(returns) <= way.returns
         and (way.is_triton or not triton)
     ]
+
+
+def quantised_ways(kv_dtype: str, kv_scale: str, *features: str, q_len: int = 1) -> list[Way]:
+    """Those with a cache of codes that is made from plain keys and values."""
+    options = {"kv_dtype": kv_dtype, "kv_scale": kv_scale}
+    found = [
+        replace(way, options=way.options | options) for way in WAYS if way.page is None and not way.latent
+    ]
+    return [way for way in found if way.can([*features, "kv_dtype"], q_len=q_len)]
 
 
 def on_ways(*features: str, **wanted: Any) -> Callable[[Any], Any]:
