@@ -14,9 +14,11 @@ from typing import Any
 
 from kernels.decode.splits import make_plan, rows_per_kv_head
 from kernels.flash.tiles import choose_tiles, padded_dim
+from kernels.mla.forms import chosen_form, largest_tile, multiply_adds, work
 from kernels.positions import visible_pairs
 from kernels.registry import ENGINES, MATRICES
 from kernels.spec.model import RunSpec
+from kernels.spec.values import ROUNDED
 
 ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8, "bool": 1}
 
@@ -40,9 +42,10 @@ COSTS = {
     "sdpa": Cost(2e-4, 5e-6, 0.0, 2e-9, 5e-11, 5.0),
     "flash": Cost(1e-2, 1.5e-2, 7e-3, 4e-8, 1.2e-10, 40.0),
     "decode": Cost(1e-2, 8e-3, 4e-3, 4e-8, 1.2e-10, 40.0, 1.8e-7),
+    "mla": Cost(1e-2, 1e-2, 7e-3, 1e-7, 1.2e-10, 40.0, 2.5e-7),
 }
 DECODING = ("decode",)  # of a few queries, by the kernels of kernels/decode
-HALF_PRECISION_FACTOR = {"reference": 1.0, "eager": 1.2, "sdpa": 3.0, "flash": 2.0, "decode": 2.0}
+HALF_PRECISION_FACTOR = {"reference": 1.0, "eager": 1.2, "sdpa": 3.0, "flash": 2.0, "decode": 2.0, "mla": 3.0}
 MASKING_FACTOR = 2.0  # masks, biases and softcaps on whole matrices: further passes over them
 TERMS_FACTOR = 8.0  # the same on the flat tiles of decoding, where a pass costs more than a product
 LOADED_BYTES = 40.0  # working memory for each number of K and V in a tile: itself, its address, its mask
@@ -50,6 +53,7 @@ FIXED_SECONDS = 0.02
 FIXED_BYTES = 4 * 2**20
 # Whatever the engine: inputs made from a seed, maxima and sums of each row, results beside their reference.
 GENERATED_SECONDS, GENERATED_BYTES = 2.5e-7, 48.0
+EXPANDED_BYTES = 32.0  # of each, parts and whole in float64, and the engine's own
 ROW_SECONDS, ROW_BYTES = 1e-7, 80.0
 RESULT_SECONDS, COMPARED_BYTES = 2e-8, 32.0
 
@@ -76,10 +80,10 @@ def estimate(spec: RunSpec) -> Estimate:
     """Bound the cost of a valid spec on a CPU worker: engine × (warmup + iters), plus the float64
     reference."""
     item = ITEM_BYTES[spec.dtype]
-    flops = 2 * visible_pairs(spec) * (spec.head_dim + spec.v_head_dim)
+    flops = 2 * _multiply_adds(spec)
     input_elements = sum(given.elements for given in spec.inputs.values())
     input_bytes = sum(
-        given.elements * (item if name in ("q", "k", "v") else 4) for name, given in spec.inputs.items()
+        given.elements * (item if name in ROUNDED else 4) for name, given in spec.inputs.items()
     )
     outputs = {name: output_elements(spec, name) for name in spec.returns}
     output_bytes = sum(count * _item_bytes(spec, name) for name, count in outputs.items())
@@ -96,6 +100,13 @@ def estimate(spec: RunSpec) -> Estimate:
         predicted_bytes=_bytes(spec),
         predicted_seconds=float(f"{seconds:.3g}"),
     )
+
+
+def _multiply_adds(spec: RunSpec) -> int:
+    """Of one call of the engine; all but ``mla`` expand latents."""
+    if spec.is_latent:
+        return multiply_adds(spec, chosen_form(spec) if spec.engine == "mla" else "expanded")
+    return visible_pairs(spec) * (spec.head_dim + spec.v_head_dim)
 
 
 def output_elements(spec: RunSpec, name: str) -> int:
@@ -130,6 +141,8 @@ def _rows(spec: RunSpec) -> int:
 
 def _seconds(spec: RunSpec, engine: str) -> float:
     """One call on one core."""
+    if engine == "mla":
+        return _latent_seconds(spec)
     cost, programs = COSTS[engine], spec.batch * spec.num_heads
     tiles, scores, loads = 0, 1.0 * programs * spec.q_len * spec.kv_len, 0
     width = spec.head_dim + spec.v_head_dim
@@ -148,7 +161,20 @@ def _seconds(spec: RunSpec, engine: str) -> float:
     if spec.dtype == "float16" or (spec.dtype == "bfloat16" and not ENGINES[engine].is_triton):
         per_score *= HALF_PRECISION_FACTOR[engine]
     seconds = cost.per_call + cost.per_program * programs + cost.per_tile * tiles + per_score * scores
+    if spec.is_latent:
+        # Made in float64, and for the reference multiplied once more, by what bounds the error.
+        made = multiply_adds(spec, "expanded") + 2 * multiply_adds(spec, "absorbed")
+        seconds += COSTS["reference"].per_multiply * made
     return seconds + cost.per_load * loads + ROW_SECONDS * _rows(spec)
+
+
+def _latent_seconds(spec: RunSpec) -> float:
+    """One call of engine ``mla`` on one core."""
+    cost, done = COSTS["mla"], work(spec, interpreted=True)
+    factor = HALF_PRECISION_FACTOR["mla"] if spec.dtype == "float16" else 1.0
+    seconds = cost.per_call + cost.per_program * done.programs + cost.per_tile * done.tiles
+    seconds += cost.per_score * done.scores + cost.per_multiply * done.multiplies * factor
+    return seconds + cost.per_load * done.loads + ROW_SECONDS * _rows(spec)
 
 
 def _modifies_scores(spec: RunSpec) -> bool:
@@ -212,16 +238,23 @@ def _bytes(spec: RunSpec) -> int:
     engine = held * COSTS[spec.engine].bytes_per_score * (2 if spec.dtype == "float64" else 1)
     if spec.engine in DECODING:
         engine = _decoding_bytes(spec)
+    elif spec.engine == "mla":
+        engine = LOADED_BYTES * largest_tile(spec, interpreted=True)
     reference = per_head * COSTS["reference"].bytes_per_score
     rows = ROW_BYTES * _rows(spec)
     return int(FIXED_BYTES + _input_bytes(spec) + _result_bytes(spec) + rows + max(engine, reference))
 
 
 def _input_bytes(spec: RunSpec) -> float:
-    """Every input in a few copies, beside what generating the largest one takes."""
+    """Every input in a few copies, beside what generating the largest one takes, and the keys, values and
+    queries that are made of latents."""
     elements = [given.elements for given in spec.inputs.values()]
     seeded = [given.elements for given in spec.inputs.values() if given.source == "seed"]
-    return 24 * sum(elements) + GENERATED_BYTES * max(seeded, default=0)
+    made = 0
+    if spec.is_latent:
+        rows = spec.batch * spec.num_heads
+        made = rows * (spec.kv_len * (spec.head_dim + spec.v_head_dim) + spec.q_len * spec.head_dim)
+    return 24 * sum(elements) + GENERATED_BYTES * max(seeded, default=0) + EXPANDED_BYTES * made
 
 
 def _result_bytes(spec: RunSpec) -> float:
@@ -236,17 +269,18 @@ def modelled_traffic(spec: RunSpec) -> dict[str, Any]:
 
     * eager and reference: the score and the weight matrix each written once and read once more;
     * flash on a GPU: K and V once for each tile of queries (of which causal masking skips a share);
-    * decode on a GPU: no more (the states of its splits, a few rows each, are left out).
+    * decode on a GPU: no more (the states of its splits, a few rows each, are left out);
+    * mla on a GPU: what its tiles hold, padding included.
     """
     item = ITEM_BYTES[spec.dtype]
-    read = sum(
-        given.elements * (item if name in ("q", "k", "v") else 4) for name, given in spec.inputs.items()
-    )
+    read = sum(given.elements * (item if name in ROUNDED else 4) for name, given in spec.inputs.items())
     written = sum(output_elements(spec, name) * _item_bytes(spec, name) for name in spec.returns)
     pairs = spec.batch * spec.num_heads * spec.q_len * spec.kv_len
     if spec.engine in ("eager", "reference"):
         matrix = pairs * (8 if spec.engine == "reference" else max(4, item))
         read, written = read + 2 * matrix, written + 2 * matrix
+    elif spec.engine == "mla":
+        read = work(spec, interpreted=False).loads * item
     elif ENGINES[spec.engine].is_triton and spec.engine not in DECODING and pairs:
         block_m, _ = choose_tiles(spec, interpreted=False)
         share = visible_pairs(spec) / pairs if spec.attention.is_causal else 1.0

@@ -171,13 +171,13 @@ def environment(spec: RunSpec, device: str) -> dict[str, Any]:
 def warm() -> None:
     """Import every engine that this process can run and run one tiny job of each, so that none is slow
     later."""
-    vectors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    given = InputSpec((3, 2), "float64", "inline")
+    square = np.array([[1.0, 0.0], [0.0, 1.0]])  # a shape that every input may have
+    given = InputSpec((2, 2), "float64", "inline")
     for name, engine in ENGINES.items():
         returns = tuple(result for result in ("out", "lse", "weights") if result in engine.returns)
-        spec = RunSpec(name, dict.fromkeys(("q", "k", "v"), given), returns=returns, timing=Timing(0, 1))
+        spec = RunSpec(name, dict.fromkeys(engine.takes, given), returns=returns, timing=Timing(0, 1))
         with suppress(CannotRunError):
-            execute(spec, dict.fromkeys(("q", "k", "v"), vectors))
+            execute(spec, dict.fromkeys(engine.takes, square))
 
 
 def _run(

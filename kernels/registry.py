@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernels.spec.attention import MAX_BLOCK, MAX_BLOCK_ELEMENTS, MAX_SPLITS, MIN_BLOCK
-from kernels.spec.latent import MLA_INPUTS
+from kernels.spec.latent import AXES, MLA_INPUTS, PLAIN_INPUTS
 from kernels.spec.model import Options, RunSpec
 from kernels.spec.problems import FieldProblem, join, one_of
 
@@ -53,10 +53,23 @@ INPUT_FEATURES: dict[str, str] = {
     "dout": "gradients",
     **dict.fromkeys(MLA_INPUTS, "mla"),
 }
+INPUT_SHAPES: dict[str, str] = {
+    "q": "[batch, heads, q_len, dim]; without batch, or batch and heads; or packed [batch, q_len, heads·dim]",
+    "k": "[batch, kv_heads, kv_len, dim], or pages [num_blocks, page_size, kv_heads, dim]",
+    "v": "as k, of any dim",
+    "attn_mask": "what broadcasts to [batch, heads, q_len, kv_len]; booleans, or floats to be added",
+    "q_lens": "[batch] integers: what lies beyond is never read",
+    "kv_lens": "[batch] integers: what lies beyond is never read",
+    "past_key": "[batch, kv_heads, past, dim]",
+    "past_value": "[batch, kv_heads, past, dim of v]",
+    "block_table": "[batch, max_blocks] integers: which page; -1: none",
+    "dout": "as out",
+    **{name: f"[{', '.join(axes)}]" for name, axes in AXES.items()},
+}
 # Queries of the decode kernels; more fill tiles of their own, as the flash kernel's do.
 MAX_DECODE_LEN = 16
 # Engines that the contract names and that are still to come.
-PLANNED = frozenset({"paged", "mla", "linear", "performer", "scan"})
+PLANNED = frozenset({"paged", "linear", "performer", "scan"})
 
 
 @dataclass(frozen=True)
@@ -72,7 +85,9 @@ class Engine:
     dtypes: tuple[str, ...]
     devices: tuple[str, ...]
     options: dict[str, dict[str, Any]] = field(default_factory=dict)  # name -> JSON Schema
+    takes: tuple[str, ...] = PLAIN_INPUTS  # what it cannot do without
     max_head_dim: int | None = None
+    max_latent_dim: int | None = None  # of the latents of MLA
     max_q_len: int | None = None
     is_triton: bool = False
     notes: tuple[str, ...] = ()
@@ -87,15 +102,34 @@ class Engine:
             "returns": sorted(self.returns, key=RESULTS.index),
             "dtypes": list(self.dtypes),
             "devices": list(self.devices),
-            "inputs": ["q", "k", "v", *(name for name, of in INPUT_FEATURES.items() if of in self.features)],
+            "inputs": list(self._inputs()),
+            "inputs_schema": self._inputs_schema(),
             "options": {
                 "type": "object",
                 "additionalProperties": False,
                 "properties": {name: dict(schema) for name, schema in self.options.items()},
             },
             "max_head_dim": self.max_head_dim,
+            "max_latent_dim": self.max_latent_dim,
             "max_q_len": self.max_q_len,
             "notes": list(self.notes),
+        }
+
+    def _inputs(self) -> tuple[str, ...]:
+        """The inputs that it understands."""
+        more = (name for name, of in INPUT_FEATURES.items() if of in self.features)
+        return tuple(dict.fromkeys((*self.takes, *more)))
+
+    def _inputs_schema(self) -> dict[str, Any]:
+        """A JSON Schema of ``inputs``; each property is an array as the contract has them, of the shape that
+        its description says."""
+        names = self._inputs()
+        ways = [self.takes] if "mla" not in self.features else list(dict.fromkeys((self.takes, MLA_INPUTS)))
+        return {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {name: {"description": INPUT_SHAPES[name]} for name in names},
+            "anyOf": [{"required": list(way)} for way in ways],
         }
 
 
@@ -207,6 +241,45 @@ ENGINES: dict[str, Engine] = {
                 "for all of them, as far as their rows fit in a tile (64 on a GPU).",
             ),
         ),
+        Engine(
+            name="mla",
+            title="MLA (our Triton kernels)",
+            summary="Multi-head latent attention: per token one latent and one rotated key for all heads.",
+            module="kernels.mla.launch",
+            features=_SOFTMAX - {"gqa", "packed", "past"} | {"mla"},
+            returns=frozenset({"out", "lse"}),
+            dtypes=("float32", "float16", "bfloat16"),
+            devices=("cpu", "cuda"),
+            options={
+                "form": {
+                    "description": (
+                        "expanded: keys and values of every head are made from the latents, then flash runs. "
+                        "absorbed: w_uk goes into the queries and w_uv into the output, and every head "
+                        "attends to the latents themselves. null: the one with fewer multiply-adds, which is "
+                        "absorbed while queries are few."
+                    ),
+                    "enum": [None, "expanded", "absorbed"],
+                    "default": None,
+                },
+                "block_m": _block_option(
+                    "Queries per tile, or (query, head) pairs if absorbed; null: chosen for the machine."
+                ),
+                "block_n": _block_option(
+                    f"Keys per tile; null: chosen for the machine. block_m·block_n ≤ {MAX_BLOCK_ELEMENTS:,}."
+                ),
+            },
+            takes=MLA_INPUTS,
+            max_head_dim=256,
+            max_latent_dim=512,
+            is_triton=True,
+            notes=(
+                *_INTERPRETER_NOTES,
+                "q_rope and k_rope are rotated already, unless attention.rope is given: then all of both are "
+                "rotated here. The scale is 1/√(d_nope + d_rope) unless it is given.",
+                "Absorbed, each latent is read once for a tile of (query, head) pairs, and is key and value "
+                "of all its heads.",
+            ),
+        ),
     )
 }
 
@@ -217,6 +290,7 @@ def unsupported(spec: RunSpec) -> list[FieldProblem]:
     if engine is None:
         return [FieldProblem("/engine", "unknown-engine", f"the engines are {one_of(ENGINES)}")]
     problems: list[FieldProblem] = []
+    others = [e for e in ENGINES.values() if _understands(e, spec)]
 
     def refuse(pointer: str, what: str, able: list[str]) -> None:
         remedy = f"{one_of(able)} can" if able else "no engine can yet"
@@ -225,30 +299,45 @@ def unsupported(spec: RunSpec) -> list[FieldProblem]:
 
     for feature, pointer, what in _asked(spec):
         if feature not in engine.features:
-            able = [e.name for e in ENGINES.values() if feature in e.features]
+            able = [e.name for e in others if feature in e.features]
             refuse(pointer, f"{FEATURES[feature]} ({what})", able)
     for index, name in enumerate(spec.returns):
         if name not in engine.returns:
-            able = [e.name for e in ENGINES.values() if name in e.returns]
+            able = [e.name for e in others if name in e.returns]
             refuse(join("/return", index), f"the result {name}", able)
     for name in _options_used(spec):
         if name not in engine.options:
             able = [e.name for e in ENGINES.values() if name in e.options]
             refuse(join("/options", name), f"the option {name}", able)
     if spec.dtype not in engine.dtypes:
-        able = [e.name for e in ENGINES.values() if spec.dtype in e.dtypes]
+        able = [e.name for e in others if spec.dtype in e.dtypes]
         refuse("/dtype", f"dtype {spec.dtype}", able)
     if spec.device != "auto" and spec.device not in engine.devices:
-        able = [e.name for e in ENGINES.values() if spec.device in e.devices]
+        able = [e.name for e in others if spec.device in e.devices]
         refuse("/device", f"device {spec.device}", able)
     if engine.max_q_len is not None and spec.q_len > engine.max_q_len:
-        able = [e.name for e in ENGINES.values() if e.max_q_len is None or spec.q_len <= e.max_q_len]
+        able = [e.name for e in others if e.max_q_len is None or spec.q_len <= e.max_q_len]
         refuse("/inputs/q", f"a q_len of {spec.q_len} (its limit is {engine.max_q_len})", able)
-    for name, dim in (("q", spec.head_dim), ("v", spec.v_head_dim)):
-        if engine.max_head_dim is not None and dim > engine.max_head_dim:
-            able = [e.name for e in ENGINES.values() if e.max_head_dim is None or dim <= e.max_head_dim]
-            refuse(f"/inputs/{name}", f"a head dim of {dim} (its limit is {engine.max_head_dim})", able)
+    for field_name, name, what, dim in _widths(spec):
+        most = getattr(engine, field_name)
+        if most is not None and dim > most:
+            limits = {e.name: getattr(e, field_name) for e in others}
+            names = [name for name, limit in limits.items() if limit is None or dim <= limit]
+            refuse(f"/inputs/{name}", f"a {what} of {dim} (its limit is {most})", names)
     return problems
+
+
+def _understands(engine: Engine, spec: RunSpec) -> bool:
+    """Whether the inputs of ``spec`` are of the kind that the engine takes."""
+    return "mla" in engine.features if spec.is_latent else engine.takes == PLAIN_INPUTS
+
+
+def _widths(spec: RunSpec) -> Iterator[tuple[str, str, str, int]]:
+    """(the field of Engine that limits it, the input that has it, what it is, how wide it is)."""
+    yield "max_head_dim", "q_nope" if spec.is_latent else "q", "head dim", spec.head_dim
+    yield "max_head_dim", "w_uv" if spec.is_latent else "v", "head dim", spec.v_head_dim
+    if spec.is_latent:
+        yield "max_latent_dim", "c_kv", "latent dim", spec.inputs["c_kv"].shape[-1]
 
 
 def _options_used(spec: RunSpec) -> list[str]:

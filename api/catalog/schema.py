@@ -19,10 +19,17 @@ Engine = component(
             "dtypes": {"type": "array", "items": {"type": "string"}},
             "devices": {"type": "array", "items": {"type": "string"}},
             "inputs": {"type": "array", "items": {"type": "string"}},
+            "inputs_schema": described(
+                "object",
+                "A JSON Schema of the inputs that it understands: which it needs, and their shapes.",
+                additionalProperties=True,
+            ),
             "options": described(
                 "object", "A JSON Schema of the options that it uses.", additionalProperties=True
             ),
             "max_head_dim": {"type": "integer", "nullable": True},
+            "max_latent_dim": {"type": "integer", "nullable": True},
+            "max_q_len": {"type": "integer", "nullable": True},
             "notes": {"type": "array", "items": {"type": "string"}},
         },
         "required": ["name", "title", "summary", "features", "returns", "dtypes", "devices", "options"],

@@ -122,7 +122,8 @@ def matrix_field(name: str) -> forms.CharField:
 
 
 def engine_choices() -> list[tuple[str, str]]:
-    return [(name, engine.title) for name, engine in ENGINES.items()]
+    """The engines of q, k and v, which is what the form has fields for."""
+    return [(name, engine.title) for name, engine in ENGINES.items() if engine.takes == ARRAYS]
 
 
 class LabForm(forms.Form):

@@ -109,3 +109,35 @@ def test_answers_of_a_worker_are_as_described(sqlite_lab):
         {**BODY, "return": ["out", "lse", "scores", "masked_scores", "weights"]}, wait=30
     )
     validator(document, "Run").validate(run.json())
+
+
+def test_latent_attention_in_both_forms(sqlite_lab):
+    shapes = {
+        "q_nope": [2, 1, 6], "q_rope": [2, 1, 4], "c_kv": [9, 12], "k_rope": [9, 4], "w_uk": [2, 12, 6],
+        "w_uv": [2, 12, 7],
+    }  # fmt: skip
+    inputs = {name: {"seed": 5, "shape": shape} for name, shape in shapes.items()}
+    body = {"engine": "mla", "inputs": inputs, "attention": {"is_causal": True}, "return": ["out", "lse"]}
+    outs = []
+    for form in ("absorbed", "expanded"):
+        run = sqlite_lab.post_run({**body, "options": {"form": form}}, wait=60).json()
+        assert run["status"] == "succeeded", run["error"]
+        assert run["result"]["numerics"]["within_bound"] is True
+        assert run["result"]["numerics"]["arrays"]["lse"]["within_bound"] is True
+        assert any(note.startswith(f"Form {form}") for note in run["result"]["notes"])
+        assert set(run["inputs"]) == set(shapes)
+        assert run["spec"]["options"]["form"] == form
+        outs.append(np.array(run["result"]["out"]))
+    assert outs[0].shape == (2, 1, 7)
+    np.testing.assert_allclose(outs[0], outs[1], rtol=1e-5, atol=1e-5)
+    latents = sqlite_lab.get(f"/api/v1/runs/{run['id']}/artifacts/c_kv.npy")
+    assert latents.status == 200
+    refused = sqlite_lab.post_run({**body, "inputs": {**inputs, "k_rope": {"seed": 5, "shape": [8, 4]}}})
+    assert refused.status == 422
+    assert refused.json()["errors"][0]["pointer"] == "/inputs/k_rope"
+    (engine,) = (
+        engine for engine in sqlite_lab.get("/api/v1/engines").json()["engines"] if engine["name"] == "mla"
+    )
+    assert engine["inputs"][:6] == list(shapes)
+    assert engine["inputs_schema"]["anyOf"] == [{"required": list(shapes)}]
+    assert engine["options"]["properties"]["form"]["enum"] == [None, "expanded", "absorbed"]

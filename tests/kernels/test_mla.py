@@ -1,16 +1,26 @@
 """Multi-head latent attention: what its inputs mean, and that both forms of the engine compute it."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from kernels.arrays import to_jsonable
+from kernels.arrays import generate, to_jsonable
+from kernels.engines.reference import reference
+from kernels.estimate import estimate
 from kernels.execute import execute
-from kernels.spec import SpecError, parse_run
+from kernels.flash.interpreter import counted_traffic
+from kernels.flash.logits import Terms
+from kernels.mla import launch
+from kernels.mla.forms import chosen_form, multiply_adds
+from kernels.numerics import error_bounds
+from kernels.spec import InputSpec, RunSpec, SpecError, parse_run
 from kernels.spec.latent import MLA_INPUTS, axes_of
-from tests.kernels.cases import canonical, compute
+from tests.kernels.cases import Arrays, canonical, compute
 
 SIZES = {"batch": 2, "heads": 3, "q_len": 5, "kv_len": 9, "d_c": 12, "d_nope": 6, "d_rope": 4, "d_v": 7}
 
@@ -160,3 +170,264 @@ def test_numbers_are_judged_where_they_are_read() -> None:
     assert "nan at index [1, 4, 0]" in refused(body)["/inputs/c_kv"]
     large = request("reference", dtype="float16", inputs={"w_uk": np.full((3, 12, 6), 1e5).tolist()})
     assert "beyond float16" in refused(large)["/inputs/w_uk"]
+
+
+# -- the engine ----------------------------------------------------------------------------------------------
+
+FORMS = ("absorbed", "expanded")
+SMALL = {"block_m": 16, "block_n": 16}
+
+
+@pytest.fixture(autouse=True)
+def _poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is full of NaN until a kernel writes to it."""
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *args, **more: empty(*args, **more).fill_(torch.nan))
+
+
+def check(body: dict[str, Any], uploads: Arrays | None = None) -> dict[str, Arrays]:
+    """Both forms, as far from the reference as rounding explains."""
+    found = {}
+    for form in FORMS:
+        spec, arrays = canonical(body | {"options": body.get("options", {}) | {"form": form}}, uploads)
+        found[form] = compute(spec, arrays)
+        expected, bounds = reference(spec, arrays, ("out", "lse")), error_bounds(spec, arrays)
+        for name, values in expected.items():
+            np.testing.assert_allclose(found[form][name], values, rtol=0, atol=bounds[name], err_msg=form)
+            assert found[form][name].shape == values.shape
+        assert found[form]["out"].dtype == (np.float16 if spec.dtype == "float16" else np.float32)
+    return found
+
+
+def near(found: dict[str, Arrays], tolerance: float) -> None:
+    """The two forms, as near to each other as two orders of the same sums should be."""
+    for name, values in found["absorbed"].items():
+        np.testing.assert_allclose(
+            values, found["expanded"][name], rtol=tolerance, atol=tolerance, err_msg=name
+        )
+
+
+@st.composite
+def bodies(draw: st.DrawFn) -> tuple[dict[str, Any], Arrays]:
+    """Requests with masks of every kind, in any combination; NaN wherever nothing may be read."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    sizes = {
+        "batch": draw(st.sampled_from([1, 2])), "heads": draw(st.sampled_from([1, 3, 5])),
+        "q_len": draw(st.sampled_from([0, 1, 2, 7, 19])), "kv_len": draw(st.sampled_from([0, 1, 9, 16, 37])),
+        "d_c": draw(st.sampled_from([1, 16, 40])), "d_nope": draw(st.sampled_from([0, 3, 16])),
+        "d_rope": draw(st.sampled_from([2, 4, 20])), "d_v": draw(st.sampled_from([0, 1, 17])),
+    }  # fmt: skip
+    batch, heads, n, m = (sizes[name] for name in ("batch", "heads", "q_len", "kv_len"))
+    uploads = {
+        name: rng.standard_normal([sizes[axis] for axis in axes_of(name, 4)])
+        / max(sizes["d_c"], 1) ** (name[0] == "w")
+        for name in MLA_INPUTS
+    }
+    inputs: dict[str, Any] = {}
+    if draw(st.booleans()):
+        inputs = {
+            "q_lens": rng.integers(0, n + 1, batch).tolist(),
+            "kv_lens": rng.integers(0, m + 1, batch).tolist(),
+        }
+        for b in range(batch):
+            for name in ("q_nope", "q_rope"):
+                uploads[name][b, :, inputs["q_lens"][b] :] = np.nan
+            for name in ("c_kv", "k_rope"):
+                uploads[name][b, inputs["kv_lens"][b] :] = np.nan
+    if draw(st.booleans()):
+        shape = [size if draw(st.booleans()) else 1 for size in (batch, heads, n, m)]
+        allowed = rng.random(shape) < draw(st.sampled_from([0.1, 0.6]))
+        uploads["attn_mask"] = (
+            allowed if draw(st.booleans()) else np.where(allowed, rng.random(shape), -np.inf)
+        )
+    attention = {
+        "is_causal": draw(st.booleans()),
+        "causal_alignment": draw(st.sampled_from(["bottom_right", "top_left"])),
+        "window": [draw(st.none() | st.integers(0, 6)) for _ in range(2)],
+        "softcap": draw(st.sampled_from([0.0, 2.0])),
+        "scale": draw(st.sampled_from([None, -0.7, 0.0])),
+        "sinks": draw(st.none() | st.just([draw(st.sampled_from(["-inf", 0.0, 2.0])) for _ in range(heads)])),
+        "alibi_slopes": draw(st.sampled_from([None, "auto"])),
+        "pattern": draw(st.sampled_from([None, {"type": "chunked", "size": 4}])),
+        "rope": draw(st.sampled_from([None, {"style": "half"}, {"style": "interleaved", "dim": 2}])),
+        "q_positions": draw(
+            st.sampled_from([None, 3, rng.integers(-2, m + 3, (batch, n)).tolist() if n else []])
+        ),
+    }
+    inputs |= {name: {"upload": "test", "name": name} for name in uploads}
+    options = draw(st.sampled_from([SMALL, {"block_m": 64, "block_n": 32}, {}]))
+    return {"engine": "mla", "inputs": inputs, "attention": attention, "options": options,
+            "return": ["out", "lse"]}, uploads  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(bodies())
+def test_both_forms_compute_the_same_as_the_reference(made: tuple[dict[str, Any], Arrays]) -> None:
+    near(check(*made), 3e-5)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_deepseeks_own_equations(form: str) -> None:
+    spec, arrays = canonical(
+        request(attention={"is_causal": True}, options={"form": form}, **{"return": ["out"]})
+    )
+    np.testing.assert_allclose(compute(spec, arrays)["out"], as_deepseek_does(arrays), atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_the_sizes_of_deepseek(dtype: str) -> None:
+    sizes = {"heads": 4, "q_len": 2, "kv_len": 70, "d_c": 512, "d_nope": 128, "d_rope": 64, "d_v": 128}
+    weights = {  # such that keys and values are of the size of latents
+        name: (generate(name, 1, (4, 512, 128), "normal", "float32") / 512**0.5).tolist()
+        for name in ("w_uk", "w_uv")
+    }
+    scaling = {"type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096}
+    attention = {"is_causal": True, "rope": {"style": "interleaved", "scaling": scaling}}
+    found = check(request(inputs=weights, dtype=dtype, attention=attention, batch=1, **sizes))
+    # 2⁻¹¹ of keys near 1, over 192 dimensions; of bfloat16 only the result is rounded in the interpreter.
+    near(found, {"float32": 1e-5, "float16": 4e-3, "bfloat16": 1e-2}[dtype])
+
+
+def test_products_beyond_float16() -> None:
+    """64 · 30² · 2 = 115,200, while float16 ends at 65,504; the logits are of ordinary size."""
+    c_kv, w_uk = np.full((2, 9, 12), 100.0), np.full((3, 12, 6), 90.0)
+    body = request(
+        dtype="float16", inputs={"c_kv": c_kv.tolist(), "w_uk": w_uk.tolist()}, attention={"scale": 1e-6}
+    )
+    check(body)
+    spec, arrays = canonical(body)
+    notes = launch.prepare(spec, arrays, "cpu").notes
+    assert any("beyond float16" in note for note in notes)
+
+
+def test_few_queries_are_absorbed_and_many_expanded() -> None:
+    """At the sizes of DeepSeek-V2, the smallest q_len from which expanding takes fewer products is 171."""
+    sizes = {"batch": 1, "heads": 2, "kv_len": 2**20, "d_c": 512, "d_nope": 128, "d_rope": 64, "d_v": 128}
+    inputs = {
+        name: InputSpec(
+            tuple((sizes | {"q_len": 1})[axis] for axis in axes_of(name, 4)), "float32", "seed", 1
+        )
+        for name in MLA_INPUTS
+    }
+
+    def chosen(q_len: int) -> str:
+        longer = {
+            name: replace(inputs[name], shape=(1, 2, q_len, inputs[name].shape[3]))
+            for name in ("q_nope", "q_rope")
+        }
+        return chosen_form(RunSpec("mla", inputs | longer))
+
+    assert [chosen(q_len) for q_len in (1, 16, 170, 171, 4096)] == ["absorbed"] * 3 + ["expanded"] * 2
+    spec, arrays = canonical(request(q_len=1))
+    notes = launch.prepare(spec, arrays, "cpu").notes
+    assert any(note.startswith("Form absorbed, chosen") for note in notes)
+
+
+def traffic_of_absorbed(heads: int, batch: int, q_len: int, kv_len: int, block_m: int) -> int:
+    """Bytes read, without those of the products with weights on either side (each input once)."""
+    sizes = SIZES | {"heads": heads, "batch": batch, "q_len": q_len, "kv_len": kv_len, "d_c": 24, "d_rope": 6}
+    _, arrays = canonical(request(**sizes))
+    inputs = {name: torch.from_numpy(arrays[name]) for name in MLA_INPUTS}
+    with counted_traffic() as traffic:
+        launch.absorbed(inputs, Terms(scale=0.1), tiles=(block_m, 16))
+    pairs = batch * heads * q_len
+    products = pairs * (6 + 24) + heads * 24 * (6 + 7)
+    assert traffic.bytes_written == 4 * pairs * (24 + (24 + 1) + 7)
+    return traffic.bytes_read - 4 * products
+
+
+@pytest.mark.parametrize("heads", [1, 8, 16, 64])
+@pytest.mark.parametrize(("batch", "kv_len"), [(1, 70), (3, 33)])
+def test_a_decoded_token_reads_each_latent_once(heads: int, batch: int, kv_len: int) -> None:
+    """Once as key and value of all heads: (d_c + d_rope) numbers for each token of the cache, whatever the
+    number of heads, and as many for each query."""
+    read = traffic_of_absorbed(heads, batch, 1, kv_len, max(16, heads))
+    assert read == 4 * (24 + 6) * batch * (kv_len + heads)
+
+
+@pytest.mark.parametrize(("heads", "q_len"), [(5, 7), (48, 3), (16, 4)])
+def test_latents_are_read_once_for_each_tile_of_pairs(heads: int, q_len: int) -> None:
+    tiles = -(-heads * q_len // 32)
+    assert traffic_of_absorbed(heads, 2, q_len, 50, 32) == 4 * (24 + 6) * 2 * (tiles * 50 + heads * q_len)
+
+
+def bytes_read(body: dict[str, Any]) -> int:
+    prepared = launch.prepare(*canonical(body), "cpu")
+    with counted_traffic() as traffic:
+        prepared.compute()
+    return traffic.bytes_read
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_causal_mask_is_not_only_a_mask(form: str) -> None:
+    """Four tiles of queries against four of keys: 10 of 16 are needed."""
+    sizes = {"batch": 1, "heads": 1, "q_len": 64, "kv_len": 64, "d_c": 32}
+    full, causal = (
+        bytes_read(request(attention={"is_causal": is_causal}, options=SMALL | {"form": form}, **sizes))
+        for is_causal in (False, True)
+    )
+    per_key = 32 + 4 if form == "absorbed" else 6 + 4 + 7
+    offsets = 4 * 4  # each tile of queries reads where it stands
+    assert full - causal + offsets == 4 * 6 * 16 * per_key
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_tiles_that_a_mask_forbids_are_not_read(form: str) -> None:
+    """Of three tiles of keys the middle one is allowed; 15 pairs of query and head are one tile or three."""
+    read = []
+    for first, last in ((0, 48), (16, 32)):
+        allowed = np.zeros((1, 1, 5, 48), bool)
+        allowed[..., first:last] = True
+        inputs = {"attn_mask": allowed.tolist()}
+        read.append(bytes_read(request(kv_len=48, inputs=inputs, options=SMALL | {"form": form})))
+    tile = 16 * (12 + 4) if form == "absorbed" else 3 * 16 * (6 + 4 + 7)
+    mask = 15 * 16
+    assert read[0] - read[1] == 2 * 2 * (4 * tile + mask)
+
+
+def test_a_run_of_the_engine_in_full() -> None:
+    parsed = parse_run(request(rank=3, batch=1, q_len=1, timing={"warmup": 0, "iters": 1}))
+    outcome = execute(parsed.spec, parsed.arrays)
+    assert outcome.arrays["out"].shape == (3, 1, 7)
+    assert outcome.numerics["within_bound"]
+    assert outcome.numerics["arrays"]["lse"]["within_bound"]
+    assert outcome.cost["flops"] == 2 * multiply_adds(parsed.spec, "absorbed")
+    assert outcome.traffic["method"] == "interpreter"
+    assert outcome.environment["kernel_version"] == launch.KERNEL_VERSION
+    assert outcome.input_info["w_uk"]["shape"] == [3, 12, 6]
+    assert set(outcome.inputs) == set(MLA_INPUTS)
+    assert (
+        0 < outcome.memory["peak_bytes"] <= outcome.memory["predicted_bytes"]
+        or outcome.memory["peak_bytes"] == 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "pointer", "says"),
+    [
+        ({"d_c": 513}, "/inputs/c_kv", "its limit is 512); reference, eager or sdpa can"),
+        ({"d_nope": 253}, "/inputs/q_nope", "257 (its limit is 256); reference, eager or sdpa can"),
+        ({"d_v": 257}, "/inputs/w_uv", "a head dim of 257"),
+        ({"dtype": "float64"}, "/dtype", "reference, eager or sdpa can"),
+        ({"return": ["weights"]}, "/return/0", "reference or eager can"),
+        ({"options": {"num_splits": 2}}, "/options/num_splits", "does not support the option num_splits"),
+        ({"inputs": {"k": THREE}}, "/inputs/k", "mla takes q_nope, q_rope, c_kv, k_rope, w_uk and w_uv"),
+    ],
+)  # fmt: skip
+def test_what_the_engine_cannot_do(sizes: dict[str, Any], pointer: str, says: str) -> None:
+    assert says in refused(request(**sizes))[pointer]
+
+
+def test_other_engines_have_no_form() -> None:
+    assert "mla can" in refused(request("eager", options={"form": "absorbed"}))["/options/form"]
+
+
+def test_more_work_is_predicted_to_cost_more() -> None:
+    def seconds(**sizes: Any) -> float:
+        return estimate(parse_run(request(**sizes)).spec).predicted_seconds
+
+    assert seconds(kv_len=900) < seconds(kv_len=4000) < seconds(kv_len=4000, heads=32)
+    assert seconds(engine="reference", kv_len=4000) < seconds(engine="reference", kv_len=4000, d_c=500)
+    assert estimate(parse_run(request(heads=64, kv_len=4000)).spec).predicted_bytes > 8 * 2 * 64 * 4000 * (
+        10 + 7
+    )

@@ -8,6 +8,7 @@ import pytest
 
 from kernels.engines.reference import reference
 from kernels.registry import ENGINES, FEATURES
+from kernels.spec.latent import PLAIN_INPUTS
 from tests.kernels.cases import compute, make
 
 
@@ -18,10 +19,11 @@ def test_descriptions_are_json_and_complete(engine: str) -> None:
     assert described["summary"]
     assert set(described["features"]) <= set(FEATURES)
     assert "out" in described["returns"]
+    assert set(described["inputs"]) == set(described["inputs_schema"]["properties"])
     assert callable(importlib.import_module(ENGINES[engine].module).prepare)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [name for name, engine in ENGINES.items() if engine.takes == PLAIN_INPUTS])
 def test_every_declared_result_and_dtype_is_delivered(engine: str) -> None:
     declared = ENGINES[engine]
     for dtype in declared.dtypes:
@@ -35,6 +37,6 @@ def test_every_declared_result_and_dtype_is_delivered(engine: str) -> None:
 
 
 def test_the_engines_of_the_contract_are_there() -> None:
-    assert list(ENGINES) == ["reference", "eager", "sdpa", "flash", "decode"]
+    assert list(ENGINES) == ["reference", "eager", "sdpa", "flash", "decode", "mla"]
     assert ENGINES["sdpa"].returns == {"out", "present_key", "present_value", "dq", "dk", "dv"}
     assert ENGINES["flash"].max_head_dim == 256

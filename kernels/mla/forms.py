@@ -1,0 +1,175 @@
+"""The two forms of multi-head latent attention in numbers: which is cheaper, and how large tiles are.
+
+Arithmetic only: no torch, no triton. The forms are explained in ``kernels/mla/kernel.py``.
+
+For P pairs of query and key, over all heads, the products take
+
+    expanded   P · (d_nope + d_rope + d_v)  +  kv_len · heads · d_c · (d_nope + d_v)
+    absorbed   P · (2 · d_c + d_rope)       +  q_len  · heads · d_c · (d_nope + d_v)
+
+multiply-adds in each batch row. Absorbing is dearer for every pair, but pays for the queries instead of the
+keys; so it wins where queries are few. With the sizes of DeepSeek-V2 (d_c 512, d_nope and d_v 128) and a long
+cache that is up to 512 · 256 / (1024 − 256) = 170 queries. It also makes no keys and values, which would be
+heads · (d_nope + d_rope + d_v) / (d_c + d_rope) times as large as the cache: 71 times, with 128 heads.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from kernels.flash.tiles import INTERPRETER_BLOCK, MIN_DIM, choose_tiles, next_power_of_two, padded_dim
+from kernels.positions import visible_pairs
+from kernels.spec.model import RunSpec
+
+FORMS = ("expanded", "absorbed")
+LARGEST_TILE = INTERPRETER_BLOCK**2  # elements, Triton's limit
+# Of the absorbed kernel on a GPU. A row of its output is 512 wide: eight warps, so that 32 rows of it fit in
+# registers beside everything else; two stages, so that two tiles of latents fit in any GPU's shared memory.
+LATENT_WARPS, LATENT_STAGES = 8, 2
+
+
+def multiply_adds(spec: RunSpec, form: str) -> int:
+    """Of one call, over all batch rows and heads."""
+    latent, rope = (spec.inputs[name].shape[-1] for name in ("c_kv", "q_rope"))
+    nope, width_v = spec.inputs["q_nope"].shape[-1], spec.v_head_dim
+    if form == "expanded":
+        per_pair, projected = nope + rope + width_v, spec.kv_len
+    else:
+        per_pair, projected = 2 * latent + rope, spec.q_len
+    projections = spec.batch * spec.num_heads * projected * latent * (nope + width_v)
+    return visible_pairs(spec) * per_pair + projections
+
+
+def chosen_form(spec: RunSpec) -> str:
+    """As asked for in the options, else the one with fewer multiply-adds; absorbed where they are equal."""
+    if spec.options.form is not None:
+        return spec.options.form
+    return min(reversed(FORMS), key=lambda form: multiply_adds(spec, form))
+
+
+def latent_tiles(spec: RunSpec, *, interpreted: bool) -> tuple[int, int]:
+    """(block_m, block_n) of the absorbed form, block_m in (query, head) pairs: as asked for, else what suits
+    the machine.
+
+    On a GPU the tile of outputs, block_m × d_c in float32, must fit in registers, and the queries beside a
+    tile of latents in shared memory.
+    """
+    width = padded_dim(spec.inputs["c_kv"].shape[-1])
+    if interpreted:
+        largest_m = largest_n = min(INTERPRETER_BLOCK, LARGEST_TILE // width)
+    else:
+        largest_m, largest_n = (16, 16) if spec.dtype == "float32" else (32, 32)
+    pairs = spec.q_len * spec.num_heads
+    fit_m, fit_n = (max(MIN_DIM, next_power_of_two(length)) for length in (pairs, spec.kv_len))
+    block_m, block_n = min(largest_m, fit_m), min(largest_n, fit_n)
+    asked_m, asked_n = spec.options.block_m, spec.options.block_n
+    if asked_m and not asked_n:
+        block_n = min(block_n, LARGEST_TILE // asked_m)
+    if asked_n and not asked_m:
+        block_m = min(block_m, LARGEST_TILE // asked_n)
+    return asked_m or block_m, asked_n or block_n
+
+
+def projection_tiles(
+    rows: int, width_in: int, width_out: int, dtype: str, *, interpreted: bool
+) -> tuple[int, int, int]:
+    """(block_m, block_in, block_out) of ``project``."""
+    if interpreted:
+        largest = (INTERPRETER_BLOCK, INTERPRETER_BLOCK, INTERPRETER_BLOCK)
+    else:
+        largest = (32, 32, 32) if dtype == "float32" else (64, 32, 64)
+    fit = (max(MIN_DIM, next_power_of_two(size)) for size in (rows, width_in, width_out))
+    block_m, block_in, block_out = (min(most, size) for most, size in zip(largest, fit, strict=True))
+    return block_m, block_in, block_out
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the kernels of one call do, padding included."""
+
+    programs: int
+    tiles: int  # of queries with keys
+    scores: int
+    multiplies: int
+    loads: int  # numbers read into tiles
+
+    def __add__(self, other: Work) -> Work:
+        return Work(
+            self.programs + other.programs,
+            self.tiles + other.tiles,
+            self.scores + other.scores,
+            self.multiplies + other.multiplies,
+            self.loads + other.loads,
+        )
+
+
+def work(spec: RunSpec, *, interpreted: bool) -> Work:
+    """Of the form that is chosen for ``spec``."""
+    latent, rope = (spec.inputs[name].shape[-1] for name in ("c_kv", "q_rope"))
+    nope, width_v = spec.inputs["q_nope"].shape[-1], spec.v_head_dim
+    if chosen_form(spec) == "absorbed":
+        rows, tiles = spec.q_len * spec.num_heads, latent_tiles(spec, interpreted=interpreted)
+        widths = padded_dim(latent) + padded_dim(rope), padded_dim(latent)
+        return (
+            _attention(spec, spec.batch, rows, tiles, widths)
+            + _projection(spec, spec.q_len, nope, latent, interpreted=interpreted)
+            + _projection(spec, spec.q_len, latent, width_v, interpreted=interpreted)
+        )
+    tiles = choose_tiles(spec, interpreted=interpreted)
+    widths = padded_dim(nope + rope), padded_dim(width_v)
+    attention = _attention(spec, spec.batch * spec.num_heads, spec.q_len, tiles, widths)
+    values = Work(0, 0, 0, 0, attention.tiles * tiles[1] * widths[1])  # not the tiles that were keys
+    return (
+        attention
+        + values
+        + _projection(spec, spec.kv_len, latent, nope, interpreted=interpreted)
+        + _projection(spec, spec.kv_len, latent, width_v, interpreted=interpreted)
+    )
+
+
+def _attention(
+    spec: RunSpec, sequences: int, rows: int, tiles: tuple[int, int], widths: tuple[int, int]
+) -> Work:
+    """Rows of queries against the keys of their sequence; ``widths`` of a key and of a value."""
+    block_m, block_n = tiles
+    programs = sequences * math.ceil(rows / block_m)
+    total = spec.batch * spec.num_heads * spec.q_len * spec.kv_len
+    share = 1.0
+    if spec.attention.is_causal and total:
+        # Tiles beyond the causal bound are skipped; those it crosses are whole.
+        crossed = (block_m / max(rows, 1) + block_n / spec.kv_len) / 2
+        share = min(1.0, visible_pairs(spec) / total + crossed)
+    visited = math.ceil(programs * math.ceil(spec.kv_len / block_n) * share)
+    scores = visited * block_m * block_n
+    loads = visited * block_n * widths[0] + programs * block_m * widths[0]
+    return Work(programs, visited, scores, scores * sum(widths), loads)
+
+
+def _projection(spec: RunSpec, length: int, width_in: int, width_out: int, *, interpreted: bool) -> Work:
+    """``project`` of every head."""
+    rows = spec.batch * length
+    block_m, block_in, block_out = projection_tiles(
+        rows, width_in, width_out, spec.dtype, interpreted=interpreted
+    )
+    programs = spec.num_heads * math.ceil(rows / block_m) * math.ceil(width_out / block_out)
+    steps = programs * math.ceil(width_in / block_in)
+    loads = steps * block_in * (block_m + block_out)
+    return Work(programs, 0, 0, steps * block_m * block_in * block_out, loads)
+
+
+def largest_tile(spec: RunSpec, *, interpreted: bool) -> int:
+    """Numbers in the tiles that one program holds at once, those of its inputs and of its result."""
+    latent = padded_dim(spec.inputs["c_kv"].shape[-1])
+    if chosen_form(spec) == "absorbed":
+        block_m, block_n = latent_tiles(spec, interpreted=interpreted)
+        width = latent + padded_dim(spec.inputs["q_rope"].shape[-1])
+        rows = spec.batch * spec.q_len
+    else:
+        block_m, block_n = choose_tiles(spec, interpreted=interpreted)
+        width = max(padded_dim(spec.head_dim), padded_dim(spec.v_head_dim))
+        rows = spec.batch * spec.kv_len
+    attention = block_m * block_n + (2 * block_m + 2 * block_n) * width
+    nope = max(spec.inputs["q_nope"].shape[-1], spec.v_head_dim)
+    tiles = projection_tiles(rows, latent, nope, spec.dtype, interpreted=interpreted)
+    return max(attention, sum(tiles[i] * tiles[j] for i, j in ((0, 1), (1, 2), (0, 2))))

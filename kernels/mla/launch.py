@@ -1,0 +1,145 @@
+"""Run multi-head latent attention in either form: memory, grid, tile sizes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernels.arrays import largest
+from kernels.engines import Array, Prepared
+from kernels.engines.tensors import TORCH_DTYPES, as_inputs, to_numpy, to_tensor
+from kernels.flash.arguments import terms
+from kernels.flash.interpreter import INTERPRETED, on_device
+from kernels.flash.launch import KERNEL_VERSION as FLASH_VERSION
+from kernels.flash.launch import forward, require_triton, working_dtype
+from kernels.flash.logits import Terms
+from kernels.flash.tiles import choose_tiles
+from kernels.mla.arguments import (
+    KERNELS,
+    Launches,
+    Shapes,
+    absorbed_launches,
+    expanded_launches,
+    grid,
+    latent_terms,
+)
+from kernels.mla.forms import FORMS, chosen_form, latent_tiles, multiply_adds
+from kernels.operands import Latents, operands
+from kernels.spec.latent import MLA_INPUTS
+from kernels.spec.model import RunSpec
+
+SOURCES = ("kernel.py",)
+KERNEL_VERSION = hashlib.sha256(
+    FLASH_VERSION.encode() + b"".join((Path(__file__).parent / name).read_bytes() for name in SOURCES)
+).hexdigest()[:12]
+
+Tensors = dict[str, torch.Tensor]
+
+
+def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared:
+    """Move the inputs to ``device`` and bind them; raises CannotRunError where no kernel can run."""
+    require_triton(device, spec.engine)
+    given = operands(spec, arrays, dtype=np.float32, expand=False)
+    if given.latents is None:
+        raise ValueError("a spec of engine mla has the inputs of MLA")
+    dtype, notes = working_dtype(spec)
+    if dtype == "float16" and largest_product(given.latents) > largest("float16"):
+        dtype = "float32"
+        notes = (*notes, "Products with w_uk or w_uv may be beyond float16: computed in float32.")
+    form = chosen_form(spec)
+    inputs = {name: to_tensor(getattr(given.latents, name), device, dtype) for name in MLA_INPUTS}
+    sized = replace(spec, dtype=dtype)
+    place = lambda array: to_tensor(array, device)  # noqa: E731
+    if form == "absorbed":
+        tiles = latent_tiles(sized, interpreted=INTERPRETED)
+        bound = latent_terms(given, tiles[1], place)
+    else:
+        tiles = choose_tiles(sized, interpreted=INTERPRETED)
+        bound = terms(given, tiles, place)
+
+    def compute() -> Mapping[str, Any]:
+        results = {"absorbed": absorbed, "expanded": expanded}[form](inputs, bound, tiles=tiles)
+        return {"out": results["out"].to(TORCH_DTYPES[spec.dtype]), "lse": results["lse"]}
+
+    def collect(results: Mapping[str, Any]) -> dict[str, Array]:
+        return as_inputs(spec, arrays, given, to_numpy(results))
+
+    return Prepared(compute, collect, (*notes, said(spec, form)))
+
+
+def said(spec: RunSpec, form: str) -> str:
+    """What a result says of its form, and why it was that one."""
+    (other,) = (name for name in FORMS if name != form)
+    chosen = "chosen, since the fewer are the faster" if spec.options.form is None else "as asked for"
+    mine, its = (multiply_adds(spec, name) for name in (form, other))
+    return f"Form {form}, {chosen}: {mine:,} multiply-adds; {other} takes {its:,}."
+
+
+def absorbed(inputs: Mapping[str, torch.Tensor], bound: Terms, *, tiles: tuple[int, int]) -> Tensors:
+    """``inputs`` as in ``Latents``, contiguous, of one dtype → out [b, h, n, e] of that dtype, lse [b, h, n].
+
+    ``bound``: see ``arguments.latent_terms``.
+    """
+    shapes = Shapes(**{name: tuple(inputs[name].shape) for name in MLA_INPUTS})
+    made = {
+        "absorbed": _empty_like(inputs, shapes.sums),
+        "sums": _empty_like(inputs, shapes.sums),
+        "out": _empty_like(inputs, shapes.out),
+        "lse": torch.empty(shapes.sums[:3], dtype=torch.float32, device=inputs["c_kv"].device),
+    }
+    launches = absorbed_launches(
+        shapes, {**inputs, **made}, bound, tiles, dtype=_dtype(inputs), interpreted=INTERPRETED
+    )
+    _launch("absorbed", launches, shapes)
+    return {"out": made["out"], "lse": made["lse"]}
+
+
+def expanded(inputs: Mapping[str, torch.Tensor], bound: Terms, *, tiles: tuple[int, int]) -> Tensors:
+    """As ``absorbed``, by way of all keys and values; ``bound``: see ``flash.arguments.terms``."""
+    shapes = Shapes(**{name: tuple(inputs[name].shape) for name in MLA_INPUTS})
+    keys, values = _empty_like(inputs, shapes.keys), _empty_like(inputs, shapes.values)
+    launches = expanded_launches(
+        shapes, {**inputs, "keys": keys, "values": values}, dtype=_dtype(inputs), interpreted=INTERPRETED
+    )
+    _launch("expanded", launches, shapes)
+    keys[..., shapes.w_uk[3] :] = inputs["k_rope"]
+    queries = torch.cat([inputs["q_nope"], inputs["q_rope"]], dim=3)
+    return forward(queries, keys, values, bound, tiles=tiles)
+
+
+def largest_product(latents: Latents) -> float:
+    """No key, value or absorbed query is larger, by Cauchy and Schwarz; what is not finite is padding."""
+    rows = {name: _largest_norm(getattr(latents, name), 3) for name in ("q_nope", "c_kv")}
+    return max(
+        rows["q_nope"] * _largest_norm(latents.w_uk, 3),
+        rows["c_kv"] * _largest_norm(latents.w_uk, 2),
+        rows["c_kv"] * _largest_norm(latents.w_uv, 2),
+    )
+
+
+def _largest_norm(array: Array, axis: int) -> float:
+    with np.errstate(invalid="ignore", over="ignore"):
+        norms = np.sqrt(np.square(array, dtype=np.float64).sum(axis))
+    return float(np.max(norms, initial=0.0, where=np.isfinite(norms)))
+
+
+def _empty_like(inputs: Mapping[str, torch.Tensor], shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.empty(shape, dtype=inputs["c_kv"].dtype, device=inputs["c_kv"].device)
+
+
+def _dtype(inputs: Mapping[str, torch.Tensor]) -> str:
+    return str(inputs["c_kv"].dtype).removeprefix("torch.")
+
+
+def _launch(form: str, launches: Launches, shapes: Shapes) -> None:
+    for name, kernel in KERNELS[form].items():
+        programs = grid(name, launches[name], shapes)
+        if 0 not in programs:
+            with on_device():
+                kernel[programs](**launches[name])
