@@ -236,6 +236,23 @@ def test_empty_results_have_a_page_too(client, submit, finish):
     assert "It is empty" in page(client, finish(submit(inputs=inputs)))
 
 
+def test_a_run_of_latents_has_a_page_and_says_that_the_form_has_no_fields_for_it(client, submit):
+    shapes = {"q_nope": [2, 1, 3], "q_rope": [2, 1, 2], "c_kv": [4, 5], "k_rope": [4, 2],
+              "w_uk": [2, 5, 3], "w_uv": [2, 5, 3]}  # fmt: skip
+    inputs = {name: {"seed": 1, "shape": shape} for name, shape in shapes.items()}
+    claimed = runs.claim(submit(engine="mla", inputs=inputs, returns=("out",)).id)
+    arrays = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    info = {name: {"shape": shape, "dtype": "float32", "sha256": "…"} for name, shape in shapes.items()}
+    results = {"out": np.full((2, 1, 3), 0.25, np.float32)}
+    assert runs.finish(claimed, inputs=arrays, results=results, input_info=info, result={}, environment={})
+    shown = text(page(client, runs.get(claimed.id)))
+    assert "2 heads, 1 query, 4 keys, dimension 5, value dimension 3" in shown
+    assert "0.25" in shown
+    assert "w_uk" in shown
+    edit = client.get("/en/lab/", {"from": claimed.id})
+    assert "The inputs of this engine cannot be edited in the form." in edit.content.decode()
+
+
 def test_masked_cells_are_hatched_and_named(client, submit, finish):
     run = finish(submit(returns=("out", "masked_scores"), attention={"is_causal": True}))
     shown = page(client, run)
