@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -115,12 +116,14 @@ def cases(
     extreme: bool = False,
     q_lens: st.SearchStrategy[int] = SIZES,
     kv_lens: st.SearchStrategy[int] = SIZES,
+    without: Collection[str] = (),
 ) -> Case:
-    """Everything that ``engine`` declares, in any combination; ``extreme``: large and tiny numbers too.
+    """Everything that ``engine`` declares, in any combination, ``without`` some features; ``extreme``: large
+    and tiny numbers too.
 
     With ``gradients`` a dout comes along. What lies beyond the lengths, and pages that no row names, is NaN.
     """
-    able = ENGINES[engine].features
+    able = ENGINES[engine].features - set(without)
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     uses = {name: name in able and draw(st.integers(0, 2)) == 2 for name in FEATURES}
     batch, kv_heads = draw(st.sampled_from([1, 1, 2, 3])), draw(st.sampled_from([1, 2]))
