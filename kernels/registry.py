@@ -200,10 +200,10 @@ ENGINES: dict[str, Engine] = {
         Engine(
             name="flash",
             title="Flash (our Triton kernel)",
-            summary="FlashAttention forward: tiles of K and V stream past each tile of Q, softmax online.",
+            summary="FlashAttention, forward and backward: tiles stream past one another, softmax online.",
             module="kernels.flash.launch",
-            features=_SOFTMAX,
-            returns=frozenset({"out", "lse", *MATRICES}),
+            features=_SOFTMAX | {"gradients"},
+            returns=frozenset(RESULTS),
             dtypes=("float32", "float16", "bfloat16"),
             devices=("cpu", "cuda"),
             options={
@@ -217,6 +217,8 @@ ENGINES: dict[str, Engine] = {
             notes=(
                 *_INTERPRETER_NOTES,
                 "The score matrices and the weights are rebuilt from Q, K and the LSE by a second kernel.",
+                "Gradients rebuild the weights likewise. Each is summed in one order, without atomics: equal "
+                "inputs give equal bits.",
             ),
         ),
         Engine(

@@ -179,10 +179,9 @@ def flash_backward_keys(
                 n_keys, offset, D, E, BLOCK_D, BLOCK_E, BLOCK_M, MASKED=False,
             )  # fmt: skip
 
-    # Padding of a ragged batch was loaded as 0; what the queries ask of it is nobody's.
-    b_inside = (o_n < n_keys)[:, None]
-    store_rows(dK, i_batch, i_kv_head, o_n, kv_len, tl.where(b_inside, b_dk * T.scale, 0.0), D, BLOCK_D)
-    store_rows(dV, i_batch, i_kv_head, o_n, kv_len, tl.where(b_inside, b_dv, 0.0), E, BLOCK_E)
+    # Keys that are not there were masked in every tile, so that padding gets 0.
+    store_rows(dK, i_batch, i_kv_head, o_n, kv_len, b_dk * T.scale, D, BLOCK_D)
+    store_rows(dV, i_batch, i_kv_head, o_n, kv_len, b_dv, E, BLOCK_E)
 
 
 @triton.jit

@@ -190,6 +190,7 @@ def key_bounds(T, first, last, n_keys, offset, BLOCK_N: tl.constexpr):
             n_full = n_full // BLOCK_N * BLOCK_N
         if T.left is not None:
             n_from = tl.minimum(tl.maximum(first + offset - T.left, 0), n_keys).to(tl.int32)
+            n_to = tl.where(n_from < n_to, n_to, 0)
             n_from = n_from // BLOCK_N * BLOCK_N
     if (T.left is not None) or (T.mask is not None) or (T.visits is not None) or (T.q_positions is not None):
         n_full = n_from
@@ -211,6 +212,7 @@ def query_bounds(T, first, n_queries, n_keys, offset, BLOCK_M: tl.constexpr, BLO
         # Query i sees key j where j − right ≤ i + offset ≤ j + left.
         if T.right is not None:
             m_from = tl.minimum(tl.maximum(first - T.right - offset, 0), n_queries).to(tl.int32)
+            m_to = tl.where(m_from < m_to, m_to, 0)
             m_from = m_from // BLOCK_M * BLOCK_M
             m_full = tl.minimum(tl.maximum(last - T.right - offset, 0), n_queries).to(tl.int32)
             m_full = tl.cdiv(m_full, BLOCK_M) * BLOCK_M
