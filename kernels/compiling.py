@@ -1,4 +1,4 @@
-"""Compile a kernel for a GPU that is not there, and say what became of it.
+"""Compile kernels for a GPU that is not there, and say what became of them.
 
 Triton needs no device to compile: it lowers to PTX itself, and the NVIDIA assembler that it ships turns that
 into machine code. What can be read off the result is exact: registers, spills, shared memory, how many blocks
@@ -9,12 +9,16 @@ A process that interprets kernels (TRITON_INTERPRET=1) cannot compile them, so t
 
 from __future__ import annotations
 
+import hashlib
+import importlib
+import io
 import re
 import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +27,14 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
-from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.errors import PTXASError
 from triton.runtime.jit import MockTensor, create_function_from_signature
 
+from kernels.compiled_cache import CompiledCache
+from kernels.engines import Array
 from kernels.engines.tensors import TORCH_DTYPES
-from kernels.flash import gradients
-from kernels.flash.arguments import rows, shared_arguments, terms
-from kernels.flash.kernel import flash_forward
-from kernels.flash.launch import KERNEL_VERSION, MATRIX_ARGUMENTS
-from kernels.flash.scores import flash_scores
-from kernels.flash.tiles import backward_tiles, choose_tiles, padded_dim
-from kernels.operands import operands
+from kernels.flash.interpreter import INTERPRETED
+from kernels.registry import ENGINES
 from kernels.spec.model import RunSpec
 from kernels.spec.values import ROUNDED
 from kernels.targets import TARGETS, WARP_SIZE, resident_blocks
@@ -41,7 +42,7 @@ from kernels.targets import TARGETS, WARP_SIZE, resident_blocks
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 TEXTS = ("ttir", "ttgir", "llir", "ptx", "sass")
 DTYPES = ("float32", "float16", "bfloat16")
-KERNELS = {"flash_forward": flash_forward, "flash_scores": flash_scores, **gradients.KERNELS}
+TMEM_COLUMN_BYTES = 128 * 4
 
 
 class CannotCompileError(Exception):
@@ -77,6 +78,7 @@ class Compiled:
     gpu: str
     kernel: str
     registers: int  # per thread
+    stack_bytes: int  # per thread
     spills_bytes: int  # stores and loads together, per thread
     shared_bytes: int  # per block
     shared_limit_bytes: int
@@ -84,7 +86,7 @@ class Compiled:
     num_warps: int
     num_stages: int
     blocks_per_sm: int
-    limited_by: str  # "registers" | "shared" | "warps" | "blocks"
+    limited_by: str  # "registers" | "shared" | "warps" | "blocks" | "tmem"
     occupancy: float  # resident warps over the most that the multiprocessor can hold
     fits: bool
     instructions: dict[str, int]
@@ -95,53 +97,68 @@ class Compiled:
         return {name: value for name, value in asdict(self).items() if name != "texts"}
 
 
-def environment() -> dict[str, Any]:
+def environment(spec: RunSpec) -> dict[str, Any]:
     """What a compilation depends on beside its spec: JSON-ready."""
-    return {"device": "none", "triton": triton.__version__, "kernel_version": KERNEL_VERSION}
+    version = importlib.import_module(ENGINES[spec.engine].module).KERNEL_VERSION
+    return {"device": "none", "triton": triton.__version__, "kernel_version": version}
 
 
-def compile_flash(spec: RunSpec, target: str, kernel: str = "flash_forward") -> Compiled:
-    """A flash kernel (a key of KERNELS) as it would be launched for `spec` on `target` (a key of TARGETS).
+def compile_spec(spec: RunSpec, target: str, cache: CompiledCache | None = None) -> list[Compiled]:
+    """Every kernel that running `spec` on `target` (a key of TARGETS) launches, the engine's main one first.
 
-    Raises CannotCompileError for a dtype without a GPU form, and in a process that interprets kernels.
+    What is in `cache` is not compiled again. Raises CannotCompileError for a dtype or an engine without a GPU
+    form, where the assembler gives up, and in a process that interprets kernels.
     """
-    if isinstance(flash_forward, InterpretedFunction):
+    if INTERPRETED:
         raise CannotCompileError(
             "this process interprets kernels (TRITON_INTERPRET=1) and cannot compile them"
         )
     if spec.dtype not in DTYPES:
         raise CannotCompileError(f"dtype {spec.dtype} has no GPU kernel; use {', '.join(DTYPES)}")
-    multiprocessor = TARGETS[target]
-    gpu = GPUTarget("cuda", multiprocessor.capability, WARP_SIZE)
-    source, options = _source(KERNELS[kernel], _arguments(spec, kernel), gpu)
-    built = triton.compile(source, target=gpu, options=options)
-    assembled = _assemble(built.asm["ptx"], multiprocessor.capability)
-    sass = _disassemble(assembled.cubin)
-    shared, warps = int(built.metadata.shared), int(built.metadata.num_warps)
-    blocks, limited_by = resident_blocks(multiprocessor, assembled.registers, shared, warps)
-    return Compiled(
-        target=target,
-        gpu=multiprocessor.title,
-        kernel=kernel,
-        registers=assembled.registers,
-        spills_bytes=assembled.spills_bytes,
-        shared_bytes=shared,
-        shared_limit_bytes=multiprocessor.shared_bytes_per_block,
-        tmem_bytes=4 * 128 * int(getattr(built.metadata, "tmem_size", 0) or 0),  # columns of 128 words
-        num_warps=warps,
-        num_stages=int(built.metadata.num_stages),
-        blocks_per_sm=blocks,
-        limited_by=limited_by,
-        occupancy=blocks * warps / multiprocessor.max_warps,
-        fits=blocks > 0,
-        instructions=count_instructions(sass),
-        texts={**{name: str(built.asm[name]) for name in TEXTS if name != "sass"}, "sass": sass},
-    )
+    engine = importlib.import_module(ENGINES[spec.engine].module)
+    if not hasattr(engine, "kernels_of"):
+        raise CannotCompileError(f"engine {spec.engine} has no kernels of ours to compile")
+    launched = engine.kernels_of(spec, _without_data(spec), StandIn(target))
+    return [compile_kernel(name, kernel, given, target, cache) for name, kernel, given in launched]
 
 
-def _source(
-    kernel: Any, arguments: Mapping[str, object], target: GPUTarget
-) -> tuple[ASTSource, dict[str, Any]]:
+@dataclass(frozen=True)
+class StandIn:
+    """A `kernels.engines.Place`: of each array only the dtype matters, and that it is aligned."""
+
+    target: str
+
+    def __call__(self, array: Array, dtype: str | None = None) -> Any:
+        return MockTensor(TORCH_DTYPES[dtype] if dtype else getattr(torch, array.dtype.name))
+
+
+def _without_data(spec: RunSpec) -> dict[str, Array]:
+    """Every input of `spec` in its canonical shape, all zeros, none of which take memory."""
+    given: dict[str, Array] = {}
+    for name, described in spec.inputs.items():
+        dtype = described.dtype if name not in ROUNDED else "float32"
+        shape = spec.canonical_shape(name) if name in ROUNDED else described.shape
+        given[name] = np.broadcast_to(np.zeros((), dtype=dtype), shape)
+    return given
+
+
+def compile_kernel(
+    name: str, kernel: Any, arguments: Mapping[str, Any], target: str, cache: CompiledCache | None = None
+) -> Compiled:
+    """`kernel` as a launch with `arguments` would have it compiled for `target`."""
+    gpu = GPUTarget("cuda", TARGETS[target].capability, WARP_SIZE)
+    source, options = _source(kernel, arguments, gpu)
+    key = _key(name, source, options, arguments, gpu)
+    known = cache.get(key) if cache else None
+    if known is not None and known.keys() == {field.name for field in fields(Compiled)}:
+        return Compiled(**known)
+    compiled = _described(name, target, *_compile(source, options, gpu))
+    if cache:
+        cache.put(key, asdict(compiled))
+    return compiled
+
+
+def _source(kernel: Any, arguments: Mapping[str, Any], target: GPUTarget) -> tuple[ASTSource, dict[str, Any]]:
     """The kernel with the types, constants and alignments of a launch with `arguments`, and the options.
 
     What Triton's JITFunction.run does, step by step, so that the kernel compiled is the one launched: an
@@ -158,78 +175,88 @@ def _source(
     return ASTSource(kernel, signature, constants, attributes), vars(options)
 
 
-def _arguments(spec: RunSpec, kernel: str) -> dict[str, object]:
-    """What the launch of `spec` passes to a kernel, with stand-ins of the same dtypes for the arrays."""
-    given = operands(spec, _without_data(spec), dtype=np.float32)
-    tiles = (backward_tiles if kernel in gradients.KERNELS else choose_tiles)(spec, interpreted=False)
-    bound = terms(given, tiles, lambda array: MockTensor(getattr(torch, array.dtype.name)))
-    inputs, full = MockTensor(TORCH_DTYPES[spec.dtype]), MockTensor(torch.float32)
-    if kernel in gradients.KERNELS:
-        pointers = dict.fromkeys(gradients.POINTERS, inputs) | {"lse": full, "dots": full}
-        shapes = given.q.shape, given.k.shape, given.v.shape
-        return gradients.kernel_arguments(pointers, shapes, bound, tiles)[kernel]
-    shared = shared_arguments(given.q.shape, given.k.shape, bound, tiles)
-    q_rows, k_rows, v_rows = (rows(inputs, array.shape) for array in (given.q, given.k, given.v))
-    if kernel == "flash_forward":
-        out_rows = rows(inputs, (*given.q.shape[:3], spec.v_head_dim))
-        own = {"Q": q_rows, "K": k_rows, "V": v_rows, "O": out_rows, "p_lse": full}
-        return {**own, **shared, "DV": spec.v_head_dim, "BLOCK_DV": padded_dim(spec.v_head_dim)}
-    targets = {
-        argument: full if name in spec.returns else None for name, argument in MATRIX_ARGUMENTS.items()
-    }
-    return {"Q": q_rows, "K": k_rows, "p_lse": full, **targets, **shared}
+def _key(
+    name: str, source: ASTSource, options: Mapping[str, Any], arguments: Mapping[str, Any], gpu: GPUTarget
+) -> str:
+    """A digest of all that decides what is compiled and what is said of it: the kernel with every helper it
+    calls, types, constants, alignments, options, Triton with its assembler, and the code of this module."""
+    backend = make_backend(gpu)
+    here = Path(__file__)
+    described = "".join(here.with_name(file).read_text() for file in ("compiling.py", "targets.py"))
+    parts = (
+        name,
+        source.hash(),
+        _field_names(arguments),
+        backend.parse_options(dict(options)).hash(),
+        backend.hash(),
+        triton.__version__,
+        described,
+    )
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
 
 
-def _without_data(spec: RunSpec) -> dict[str, Any]:
-    """Every input of `spec` in its shape, all zeros, none of which take memory."""
-    given: dict[str, Any] = {}
-    for name, described in spec.inputs.items():
-        dtype = described.dtype if name not in ROUNDED else "float32"
-        shape = spec.canonical_shape(name) if name in ROUNDED else described.shape
-        given[name] = np.broadcast_to(np.zeros((), dtype=dtype), shape)
-    return given
+def _field_names(value: Any) -> Any:
+    """The names by which a kernel reads what it is given: they are part of no type."""
+    if isinstance(value, Mapping):
+        return {name: _field_names(item) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return {name: _field_names(getattr(value, name)) for name in getattr(value, "_fields", ())}
+    return None
 
 
-@dataclass(frozen=True)
-class Assembled:
-    cubin: bytes
-    registers: int
-    spills_bytes: int
+def _compile(source: ASTSource, options: Mapping[str, Any], gpu: GPUTarget) -> tuple[Any, str]:
+    """(Triton's CompiledKernel, what the assembler said). Triton's own cache, which is never emptied, is a
+    folder that is forgotten."""
+    said = io.StringIO()
+    knobs = triton.knobs
+    with tempfile.TemporaryDirectory() as folder, knobs.cache.scope(), knobs.nvidia.scope():
+        knobs.cache.dir, knobs.nvidia.dump_ptxas_log = folder, True
+        try:
+            with redirect_stdout(said):
+                built = triton.compile(source, target=gpu, options=dict(options))
+        except PTXASError as error:
+            raise CannotCompileError(
+                "the assembler gave this configuration up; use smaller tiles or a smaller head dim"
+            ) from error
+    return built, said.getvalue()
 
 
-def _assemble(ptx: str, capability: int) -> Assembled:
-    """PTX to machine code with Triton's own flags, keeping what the assembler says about it."""
-    assembler = TOOLS / ("ptxas-blackwell" if capability >= 100 else "ptxas")
-    arch = f"sm_{capability}{'a' if capability >= 90 else ''}"
-    with tempfile.TemporaryDirectory() as folder:
-        source, binary = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
-        source.write_text(ptx)
-        said = subprocess.run(
-            [
-                assembler,
-                "-lineinfo",
-                "-v",
-                "--regAllocOptLevel=2",
-                f"--gpu-name={arch}",
-                source,
-                "-o",
-                binary,
-            ],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-        ).stderr
-        return Assembled(binary.read_bytes(), *read_assembler(said))
+def _described(name: str, target: str, built: Any, said: str) -> Compiled:
+    multiprocessor = TARGETS[target]
+    registers, stack, spills = read_assembler(said)
+    sass = _disassemble(built.asm["cubin"])
+    shared, warps = int(built.metadata.shared), int(built.metadata.num_warps)
+    columns = int(getattr(built.metadata, "tmem_size", 0) or 0)
+    blocks, limited_by = resident_blocks(multiprocessor, registers, shared, warps, columns)
+    return Compiled(
+        target=target,
+        gpu=multiprocessor.title,
+        kernel=name,
+        registers=registers,
+        stack_bytes=stack,
+        spills_bytes=spills,
+        shared_bytes=shared,
+        shared_limit_bytes=multiprocessor.shared_bytes_per_block,
+        tmem_bytes=columns * TMEM_COLUMN_BYTES,
+        num_warps=warps,
+        num_stages=int(built.metadata.num_stages),
+        blocks_per_sm=blocks,
+        limited_by=limited_by,
+        occupancy=blocks * warps / multiprocessor.max_warps,
+        fits=blocks > 0,
+        instructions=count_instructions(sass),
+        texts={**{text: str(built.asm[text]) for text in TEXTS if text != "sass"}, "sass": sass},
+    )
 
 
-def read_assembler(said: str) -> tuple[int, int]:
-    """(registers per thread, spilled bytes per thread) from the assembler's verbose output."""
+def read_assembler(said: str) -> tuple[int, int, int]:
+    """(registers, bytes of stack, spilled bytes) per thread from the assembler's verbose output."""
     registers = re.search(r"Used (\d+) registers", said)
-    spills = re.findall(r"(\d+) bytes spill (?:stores|loads)", said)
-    if registers is None:
+    stack = re.search(r"(\d+) bytes stack frame", said)
+    if registers is None or stack is None:
         raise ValueError(f"the assembler did not say how many registers it used: {said[:200]!r}")
-    return int(registers[1]), sum(map(int, spills))
+    spills = re.findall(r"(\d+) bytes spill (?:stores|loads)", said)
+    return int(registers[1]), int(stack[1]), sum(map(int, spills))
 
 
 def _disassemble(cubin: bytes) -> str:

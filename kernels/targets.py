@@ -24,13 +24,14 @@ class Multiprocessor:
     max_blocks: int
     shared_bytes: int  # of the multiprocessor
     shared_bytes_per_block: int  # the most one block may ask for
+    tmem_columns: int = 0  # of tensor memory; a column is 128 words
     reserved_bytes_per_block: int = 1024
 
 
 TARGETS = {
     "sm_80": Multiprocessor(80, "A100", 64, 32, 164 * 1024, 163 * 1024),
     "sm_90": Multiprocessor(90, "H100, H200", 64, 32, 228 * 1024, 227 * 1024),
-    "sm_100": Multiprocessor(100, "B200", 64, 32, 228 * 1024, 227 * 1024),
+    "sm_100": Multiprocessor(100, "B200", 64, 32, 228 * 1024, 227 * 1024, tmem_columns=512),
     "sm_120": Multiprocessor(120, "RTX 50 series", 48, 24, 100 * 1024, 99 * 1024),
 }
 
@@ -52,12 +53,25 @@ def parse_targets(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value))
 
 
-def resident_blocks(sm: Multiprocessor, registers: int, shared_bytes: int, num_warps: int) -> tuple[int, str]:
+def nearest(capability: int) -> str:
+    """The target whose tables suit a GPU of any compute capability, 89 for 8.9.
+
+    The generation decides, and within it the shared memory: that of 8.6 and 8.9 (RTX 30 and 40 series, L4) is
+    as small as that of sm_120, whose tensor cores are also programmed alike.
+    """
+    if capability < 90:
+        return "sm_80" if capability == 80 else "sm_120"
+    return "sm_90" if capability < 100 else "sm_100" if capability < 120 else "sm_120"
+
+
+def resident_blocks(
+    sm: Multiprocessor, registers: int, shared_bytes: int, num_warps: int, tmem_columns: int = 0
+) -> tuple[int, str]:
     """How many blocks of a kernel fit on a multiprocessor at once, and what stops one more.
 
-    ``registers`` per thread, ``shared_bytes`` and ``num_warps`` per block. The arithmetic of NVIDIA's
-    occupancy calculator: registers are given to warps in units of 256, and each block takes 1 KiB of shared
-    memory for the system.
+    ``registers`` per thread, ``shared_bytes``, ``num_warps`` and ``tmem_columns`` per block. The arithmetic
+    of NVIDIA's occupancy calculator: registers are given to warps in units of 256, and each block takes 1 KiB
+    of shared memory for the system. Tensor memory is given out in powers of two of columns, 32 or more.
     """
     per_warp = -(-registers * WARP_SIZE // REGISTER_UNIT) * REGISTER_UNIT
     bounds = {
@@ -68,5 +82,7 @@ def resident_blocks(sm: Multiprocessor, registers: int, shared_bytes: int, num_w
     }
     if shared_bytes > sm.shared_bytes_per_block:
         bounds["shared"] = 0
+    if tmem_columns:
+        bounds["tmem"] = sm.tmem_columns // max(32, 1 << (tmem_columns - 1).bit_length())
     tightest = min(bounds, key=lambda name: bounds[name])
     return bounds[tightest], tightest

@@ -4,11 +4,11 @@ import logging
 import os
 import secrets
 import signal
-import subprocess
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from billiard.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
 from celery import Task, shared_task
@@ -21,6 +21,9 @@ from workers.celery import RUN_TASK
 from workers.models import Kind, Run, Status
 from workers.processes import follow_parent
 from workers.signals import housekeeping
+
+if TYPE_CHECKING:
+    from kernels.compiling import Compiled
 
 log = logging.getLogger(__name__)
 
@@ -158,25 +161,38 @@ def _execute(run: Run) -> None:
 
 
 def _compile(run: Run) -> None:
-    from kernels.compiling import CannotCompileError, compile_flash, environment
+    from kernels.compiled_cache import CompiledCache
+    from kernels.compiling import CannotCompileError, compile_spec, environment
 
     spec, _ = runs.load(run)
+    cache = CompiledCache(settings.DATA_DIR / "compiled")
     try:
         with Heart(run) as heart:
-            compiled = [compile_flash(spec, target) for target in run.targets]
+            compiled = {target: compile_spec(spec, target, cache) for target in run.targets}
             heart.no_more_interruptions()
             runs.finish_compile(
                 run,
-                texts={f"{c.target}.{stage}": text for c in compiled for stage, text in c.texts.items()},
-                result={"targets": {c.target: c.to_dict() for c in compiled}},
-                environment=environment(),
+                texts=_texts(compiled),
+                result={
+                    "targets": {
+                        target: {**main.to_dict(), "others": [other.to_dict() for other in others]}
+                        for target, (main, *others) in compiled.items()
+                    }
+                },
+                environment=environment(spec),
             )
     except CannotCompileError as error:
         runs.fail(run, Status.FAILED, runs.problem("Cannot be compiled", str(error), fault="user"))
-    except subprocess.SubprocessError:
-        log.exception("run %s: the assembler failed", run.id)
-        detail = "The assembler gave this configuration up. Use smaller tiles or a smaller head dimension."
-        runs.fail(run, Status.FAILED, runs.problem("Cannot be compiled", detail, fault="user"))
+
+
+def _texts(compiled: "Mapping[str, Sequence[Compiled]]") -> dict[str, str]:
+    """Every stage by name: sm_90.ptx of the engine's main kernel, sm_90.flash_scores.ptx of another."""
+    return {
+        f"{target}.{stage}" if kernel is kernels[0] else f"{target}.{kernel.kernel}.{stage}": text
+        for target, kernels in compiled.items()
+        for kernel in kernels
+        for stage, text in kernel.texts.items()
+    }
 
 
 @task_failure.connect

@@ -22,32 +22,44 @@ CompileRequest = component(
     ),
     *runs.RunRequest.uses,
 )
+FIGURES: dict[str, JsonSchema] = {
+    "target": runs.choice(*TARGETS),
+    "gpu": {"type": "string"},
+    "kernel": {"type": "string"},
+    "registers": described("integer", "Per thread."),
+    "stack_bytes": described("integer", "Local memory, per thread."),
+    "spills_bytes": described("integer", "Stores and loads of spilled registers, per thread."),
+    "shared_bytes": described("integer", "Shared memory per block."),
+    "shared_limit_bytes": described("integer", "The most that a block may have on this target."),
+    "tmem_bytes": described("integer", "Tensor memory per block."),
+    "num_warps": COUNT,
+    "num_stages": COUNT,
+    "blocks_per_sm": described("integer", "Blocks of this kernel that one multiprocessor holds."),
+    "limited_by": runs.choice("registers", "shared", "warps", "blocks", "tmem"),
+    "occupancy": described("number", "Resident warps over the most that are possible."),
+    "fits": described("boolean", "Whether at least one block fits."),
+    "instructions": {
+        "type": "object",
+        "additionalProperties": COUNT,
+        "description": "How often each kind stands in the machine code (not how often it runs).",
+    },
+}
+REQUIRED = ("target", "kernel", "registers", "shared_bytes", "fits", "instructions")
+FurtherKernel = component("FurtherKernel", closed(FIGURES, required=REQUIRED))
 CompiledKernel = component(
     "CompiledKernel",
     closed(
         {
-            "target": runs.choice(*TARGETS),
-            "gpu": {"type": "string"},
-            "kernel": {"type": "string"},
-            "registers": described("integer", "Per thread."),
-            "spills_bytes": described("integer", "Stores and loads of spilled registers, per thread."),
-            "shared_bytes": described("integer", "Shared memory per block."),
-            "shared_limit_bytes": described("integer", "The most that a block may have on this target."),
-            "tmem_bytes": described("integer", "Tensor memory per block."),
-            "num_warps": COUNT,
-            "num_stages": COUNT,
-            "blocks_per_sm": described("integer", "Blocks of this kernel that one multiprocessor holds."),
-            "limited_by": runs.choice("registers", "shared", "warps", "blocks"),
-            "occupancy": described("number", "Resident warps over the most that are possible."),
-            "fits": described("boolean", "Whether at least one block fits."),
-            "instructions": {
-                "type": "object",
-                "additionalProperties": COUNT,
-                "description": "How often each kind stands in the machine code (not how often it runs).",
+            **FIGURES,
+            "others": {
+                "type": "array",
+                "items": ref(FurtherKernel),
+                "description": "The other kernels that such a run launches.",
             },
         },
-        required=("target", "registers", "shared_bytes", "fits", "instructions"),
+        required=(*REQUIRED, "others"),
     ),
+    FurtherKernel,
 )
 CompileResult = component(
     "CompileResult",

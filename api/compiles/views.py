@@ -82,7 +82,8 @@ class CompileArtifactView(CompileMixin, ArtifactView):
     @extend_schema(
         operation_id="get_compile_artifact",
         summary="A stage of the code",
-        description="`sm_90.ttir`, `.ttgir`, `.llir`, `.ptx`, `.sass`, for each target.",
+        description="`sm_90.ttir`, `.ttgir`, `.llir`, `.ptx`, `.sass` of the engine's main kernel, for each "
+        "target; `sm_90.flash_scores.ptx` and the like of its other kernels.",
         tags=TAGS,
         responses={(200, "text/plain"): str, **problems(401, 404)},
     )

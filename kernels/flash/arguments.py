@@ -17,6 +17,7 @@ from kernels.flash.logits import Terms
 from kernels.flash.memory import Matrix, Rows, Vector
 from kernels.flash.tiles import padded_dim
 from kernels.operands import Operands
+from kernels.tuning import Tiles, Tiling
 
 Place = Callable[[Array], Any]  # a numpy array → what is passed as its pointer
 POSITION_LIMIT = np.iinfo(np.int32).max // 4
@@ -34,10 +35,12 @@ def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def shared_arguments(
-    q_shape: tuple[int, ...], k_shape: tuple[int, ...], bound: Terms, tiles: tuple[int, int]
+    q_shape: tuple[int, ...], k_shape: tuple[int, ...], bound: Terms, tiles: Tiles
 ) -> dict[str, Any]:
-    """What a kernel that works on tiles is launched with beside its arrays."""
+    """What a kernel that works on tiles is launched with beside its arrays; ``tiles``: (block_m, block_n), or
+    a Tiling, which also says warps and stages."""
     _, heads, n, d = q_shape
+    options = tiles._asdict() if isinstance(tiles, Tiling) else {}
     return {
         "T": bound,
         "num_heads": heads,
@@ -48,10 +51,11 @@ def shared_arguments(
         "BLOCK_D": padded_dim(d),
         "BLOCK_M": tiles[0],
         "BLOCK_N": tiles[1],
+        **{name: options[name] for name in ("num_warps", "num_stages") if name in options},
     }
 
 
-def terms(given: Operands, tiles: tuple[int, int], place: Place, *, group: int = 1) -> Terms:
+def terms(given: Operands, tiles: Tiles, place: Place, *, group: int = 1) -> Terms:
     """What the kernels must know of masks, positions and biases; ``tiles`` is (block_m, block_n), and
     ``group`` how many consecutive heads a tile of queries holds."""
     positioned = given.left is not None or given.right is not None or given.slopes is not None
@@ -110,14 +114,12 @@ def matrix(array: Array, place: Place) -> Matrix:
     return Matrix(place(array), *strides(array.shape))
 
 
-def retiled(bound: Terms, given: Operands, tiles: tuple[int, int], place: Place) -> Terms:
+def retiled(bound: Terms, given: Operands, tiles: Tiles, place: Place) -> Terms:
     """``terms(given, tiles, place)`` from those for other tiles, with which it shares all else."""
     return bound._replace(visits=_visits(given, tiles, place, listed=bound.q_positions is not None))
 
 
-def _visits(
-    given: Operands, tiles: tuple[int, int], place: Place, *, listed: bool, group: int = 1
-) -> Matrix | None:
+def _visits(given: Operands, tiles: Tiles, place: Place, *, listed: bool, group: int = 1) -> Matrix | None:
     """Which tiles hold a visible pair, where that takes more than the arithmetic of ``key_bounds``."""
     found = []
     if given.mask is not None:
@@ -136,7 +138,7 @@ def _visits(
     return matrix(together.astype(np.int8), place)
 
 
-def any_in_tiles(mask: Array, given: Operands, tiles: tuple[int, int]) -> Array:
+def any_in_tiles(mask: Array, given: Operands, tiles: Tiles) -> Array:
     """[b, h, n, m] booleans (or what broadcasts to it) → [b, h, n tiles, m tiles]: any in the tile?"""
     for axis, length, block in ((2, given.q.shape[2], tiles[0]), (3, given.k.shape[2], tiles[1])):
         starts = np.arange(0, length, block)
@@ -147,7 +149,7 @@ def any_in_tiles(mask: Array, given: Operands, tiles: tuple[int, int]) -> Array:
     return mask
 
 
-def _within_window(given: Operands, tiles: tuple[int, int]) -> Array:
+def _within_window(given: Operands, tiles: Tiles) -> Array:
     """[b or 1, 1, n tiles, m tiles]: may a query position of the tile see a key position of the tile?"""
     q_low, q_high = _extremes(given.q_positions, tiles[0])
     kv_low, kv_high = _extremes(given.kv_positions, tiles[1])

@@ -13,14 +13,20 @@ from typing import Any
 
 import numpy as np
 import triton.language as tl
-from triton.runtime import interpreter
+from triton.runtime import driver, interpreter
 from triton.runtime.errors import OutOfResources
 
 from kernels.engines import CannotRunError
 from kernels.flash.memory import load_rows
+from kernels.targets import nearest
 
 # Decided when triton was imported: TRITON_INTERPRET=1 must be in the environment before that.
 INTERPRETED = isinstance(load_rows, interpreter.InterpretedFunction)
+
+
+def target_here() -> str | None:
+    """The key of ``kernels.targets.TARGETS`` that suits the current GPU; None in the interpreter."""
+    return None if INTERPRETED else nearest(int(driver.active.get_current_target().arch))
 
 
 @contextmanager

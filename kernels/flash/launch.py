@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,21 @@ import numpy as np
 import torch
 import triton
 
-from kernels.engines import Array, CannotRunError, Prepared
+from kernels.engines import Array, CannotRunError, Place, Prepared
 from kernels.engines.tensors import TORCH_DTYPES, as_inputs, to_numpy, to_tensor
 from kernels.flash.arguments import retiled, rows, shared_arguments, terms
-from kernels.flash.gradients import GRADIENTS, backward, backward_dtype
-from kernels.flash.interpreter import INTERPRETED, on_device
+from kernels.flash.gradients import GRADIENTS, MADE_BY, POINTERS, backward, backward_dtype
+from kernels.flash.gradients import KERNELS as BACKWARD
+from kernels.flash.gradients import kernel_arguments as backward_arguments
+from kernels.flash.interpreter import INTERPRETED, on_device, target_here
 from kernels.flash.kernel import flash_forward
 from kernels.flash.logits import Terms
-from kernels.flash.rotation import rotator
+from kernels.flash.rotation import recorder, rotator
 from kernels.flash.scores import flash_scores
-from kernels.flash.tiles import backward_tiles, choose_tiles, padded_dim
+from kernels.flash.tiles import backward_tiles, choose_tiling, padded_dim
 from kernels.operands import operands
 from kernels.spec.model import RunSpec
+from kernels.tuning import Tiles, Tiling
 
 SOURCES = ("memory.py", "logits.py", "softmax.py", "kernel.py", "scores.py", "rotate.py", "backward.py")
 KERNEL_VERSION = hashlib.sha256(
@@ -35,6 +39,7 @@ MATRIX_ARGUMENTS = {
     "weights": "p_weights",
 }
 MATRICES = tuple(MATRIX_ARGUMENTS)
+KERNELS = {"flash_forward": flash_forward, "flash_scores": flash_scores}
 
 
 def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared:
@@ -42,8 +47,7 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     require_triton(device, spec.engine)
     dtype, notes = working_dtype(spec)
     given = operands(spec, arrays, dtype=np.float32, rotate=rotator(device))
-    computed = ("out", "lse", *MATRICES, *GRADIENTS)
-    wanted = tuple(dict.fromkeys(("out", *(name for name in spec.returns if name in computed))))
+    wanted = wanted_results(spec)
     upstream = arrays["dout"] if any(name in wanted for name in GRADIENTS) else None
     if upstream is not None:
         dtype, more_notes = backward_dtype(dtype, given, upstream)
@@ -54,13 +58,16 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     def place(array: Array) -> torch.Tensor:
         return to_tensor(array, device)
 
-    tiles = choose_tiles(spec, interpreted=INTERPRETED)
-    tiles_back = backward_tiles(spec, interpreted=INTERPRETED)
+    sized = replace(spec, dtype=dtype)
+    tiles, scores_tiles = (choose_tiling(sized, target_here(), name) for name in KERNELS)
+    tiles_back = backward_tiles(sized, interpreted=INTERPRETED)
     bound = terms(given, tiles, place)
-    bound_back = bound if tiles_back == tiles or dout is None else retiled(bound, given, tiles_back, place)
+    bound_back = bound
+    if dout is not None and tiles_back != tiles[:2]:
+        bound_back = retiled(bound, given, tiles_back, place)
 
     def compute() -> Mapping[str, Any]:
-        results = forward(q, k, v, bound, tiles=tiles, wanted=wanted)
+        results = forward(q, k, v, bound, tiles=tiles, scores_tiles=scores_tiles, wanted=wanted)
         if dout is not None:
             results |= backward(
                 q,
@@ -101,20 +108,55 @@ def working_dtype(spec: RunSpec) -> tuple[str, tuple[str, ...]]:
     return spec.dtype, ()
 
 
+def wanted_results(spec: RunSpec) -> tuple[str, ...]:
+    """What the kernels compute for ``spec``: always out, to be compared."""
+    computed = ("out", "lse", *MATRICES, *GRADIENTS)
+    return tuple(dict.fromkeys(("out", *(name for name in spec.returns if name in computed))))
+
+
+def kernels_of(
+    spec: RunSpec, arrays: Mapping[str, Array], place: Place
+) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """See ``kernels.engines``: the forward pass, the matrices, the rotation and the backward pass."""
+    rotate, rotations = recorder(place)
+    given, wanted = operands(spec, arrays, dtype=np.float32, rotate=rotate), wanted_results(spec)
+    dtype = spec.dtype
+    q, k, v = (place(array, dtype) for array in (given.q, given.k, given.v))
+    full, out = place(given.q, "float32"), place(given.q, dtype)
+    shapes = given.q.shape, given.k.shape, given.v.shape
+    tiles, scores_tiles = (choose_tiling(spec, place.target, name) for name in KERNELS)
+    pointers = {"q": q, "k": k, "v": v, "out": out, "lse": full} | {
+        name: full for name in wanted if name in MATRICES
+    }
+    bound = terms(given, tiles, place)
+    launched = kernel_arguments(pointers, shapes, bound, tiles, scores_tiles)
+    yield from ((name, KERNELS[name], arguments) for name, arguments in launched.items())
+    yield from rotations
+    if any(name in wanted for name in GRADIENTS):
+        pointers |= dict.fromkeys(POINTERS[5:], q) | {"dots": full}
+        tiles_back = backward_tiles(spec, interpreted=False)
+        bound_back = retiled(bound, given, tiles_back, place)
+        back = backward_arguments(pointers, shapes, bound_back, tiles_back)
+        for name, kernel in BACKWARD.items():
+            if any(gradient in wanted for gradient in MADE_BY[name]):
+                yield name, kernel, back[name]
+
+
 def forward(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
     bound: Terms,
     *,
-    tiles: tuple[int, int],
-    wanted: tuple[str, ...] = ("out", "lse"),
+    tiles: Tiles,
+    scores_tiles: Tiling | None = None,
+    wanted: Collection[str] = ("out", "lse"),
 ) -> dict[str, torch.Tensor]:
     """q [b, h, n, d], k [b, h_kv, m, d], v [b, h_kv, m, e], contiguous → out [b, h, n, e] (dtype of v), lse
     [b, h, n].
 
-    ``bound``: see ``arguments.terms``. ``tiles``: (block_m, block_n). The matrices named in ``wanted`` are
-    [b, h, n, m] float32.
+    ``bound``: see ``arguments.terms``, for ``tiles``. The matrices named in ``wanted`` are [b, h, n, m]
+    float32, and made in ``scores_tiles`` (None: like the rest).
     """
     batch, heads, n, _ = q.shape
     m, e = v.shape[-2:]
@@ -127,27 +169,46 @@ def forward(
             results[name] = torch.empty((batch, heads, n, m), dtype=torch.float32, device=q.device)
     if results["lse"].numel() == 0:
         return results
-    shared = shared_arguments(q.shape, k.shape, bound, tiles)
-    _launch(q, k, v, results, shared)
+    pointers, shapes = {"q": q, "k": k, "v": v, **results}, (q.shape, k.shape, v.shape)
+    launched = kernel_arguments(pointers, shapes, bound, Tiling(*tiles), scores_tiles or Tiling(*tiles))
+    for name, arguments in launched.items():
+        grid: tuple[int, ...] = (batch * heads, triton.cdiv(n, arguments["BLOCK_M"]))
+        if name == "flash_scores":
+            grid = (*grid, triton.cdiv(m, arguments["BLOCK_N"]))
+        if 0 not in grid:
+            with on_device():
+                KERNELS[name][grid](**arguments)
     return results
 
 
-def _launch(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    results: dict[str, torch.Tensor],
-    shared: dict[str, Any],
-) -> None:
-    """The forward kernel, then the one that rebuilds whichever matrices are among ``results``."""
-    batch, heads, n, _ = q.shape
-    m, e = v.shape[-2:]
-    out, lse = results["out"], results["lse"]
-    grid_m, grid_n = triton.cdiv(n, shared["BLOCK_M"]), triton.cdiv(m, shared["BLOCK_N"])
-    Q, K, V, O = (rows(tensor, tuple(tensor.shape)) for tensor in (q, k, v, out))  # noqa: E741, N806
-    with on_device():
-        flash_forward[(batch * heads, grid_m)](Q, K, V, O, lse, DV=e, BLOCK_DV=padded_dim(e), **shared)
-    if m and any(name in results for name in MATRICES):
-        targets = {argument: results.get(name) for name, argument in MATRIX_ARGUMENTS.items()}
-        with on_device():
-            flash_scores[(batch * heads, grid_m, grid_n)](Q, K, lse, **targets, **shared)
+def kernel_arguments(
+    pointers: Mapping[str, Any],
+    shapes: tuple[tuple[int, ...], ...],
+    bound: Terms,
+    tiles: Tiling,
+    scores_tiles: Tiling,
+) -> dict[str, dict[str, Any]]:
+    """What each of KERNELS that is needed is launched with. ``pointers``: q, k, v, out, lse and those of
+    MATRICES that are wanted; ``shapes``: of q, k and v."""
+    q_shape, k_shape, v_shape = (tuple(shape) for shape in shapes)
+    q, k, v = (
+        rows(pointers[name], shape) for name, shape in (("q", q_shape), ("k", k_shape), ("v", v_shape))
+    )
+    e = v_shape[3]
+    launched = {
+        "flash_forward": {
+            "Q": q,
+            "K": k,
+            "V": v,
+            "O": rows(pointers["out"], (*q_shape[:3], e)),
+            "p_lse": pointers["lse"],
+            "DV": e,
+            "BLOCK_DV": padded_dim(e),
+            **shared_arguments(q_shape, k_shape, bound, tiles),
+        }
+    }
+    if any(name in pointers for name in MATRICES):
+        targets = {argument: pointers.get(name) for name, argument in MATRIX_ARGUMENTS.items()}
+        shared = shared_arguments(q_shape, k_shape, bound, scores_tiles)
+        launched["flash_scores"] = {"Q": q, "K": k, "p_lse": pointers["lse"], **targets, **shared}
+    return launched

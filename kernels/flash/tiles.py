@@ -1,8 +1,9 @@
 """How large a tile of queries and of keys the flash kernel works on. Arithmetic only: no torch, no triton.
 
 On a GPU a tile of Q, K and V must fit in the shared memory of one multiprocessor (about 100 to 227 KB) and
-its scores in the registers, so tiles are 16 to 128. The interpreter runs one numpy call per operation and
-tile, so that the number of tiles is what costs: there tiles are as large as Triton allows.
+its scores in the registers, so tiles are 16 to 128, which is in a table (``kernels.tuning``). The
+interpreter runs one numpy call per operation and tile, so that the number of tiles is what costs: there tiles
+are as large as Triton allows.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from collections.abc import Iterable
 from kernels.spec.model import RunSpec
 from kernels.spec.problems import FieldProblem
 from kernels.targets import REGISTER_LIMIT, TARGETS, WARP_SIZE
+from kernels.tuning import Tiling, terms_of, tuned
 
 MIN_DIM = 16  # tl.dot multiplies nothing narrower
 INTERPRETER_BLOCK = 1024  # 1024 × 1024 scores: Triton's largest tile
+DEFAULT_TARGET = "sm_80"  # whose tiles are shown and estimated with, where no GPU is at hand
 THREADS = 4 * WARP_SIZE  # of a program: four warps, Triton's default
 MAX_UNROLLED = 4096  # float32 multiply-adds of a thread: about 15 s of compiling on one core, growing faster
 
@@ -30,29 +33,53 @@ def padded_dim(dim: int) -> int:
     return max(MIN_DIM, next_power_of_two(dim))
 
 
-def choose_tiles(spec: RunSpec, *, interpreted: bool) -> tuple[int, int]:
-    """(block_m, block_n): as asked for in the options, else what suits the machine."""
-    block_m, block_n = default_tiles(
-        spec.q_len, spec.kv_len, max(spec.head_dim, spec.v_head_dim), spec.dtype, interpreted=interpreted
-    )
+def choose_tiling(spec: RunSpec, target: str | None, kernel: str = "flash_forward") -> Tiling:
+    """How ``kernel`` is launched for ``spec`` on ``target``, a key of TARGETS; None: Triton's interpreter.
+
+    Tiles as asked for in the options, else what suits the machine, never larger than the lengths need.
+    """
+    dim = max(spec.head_dim, spec.v_head_dim)
+    best = largest_tiling(kernel, target, spec.dtype, dim, terms_of(spec))
+    fit_m, fit_n = (max(MIN_DIM, next_power_of_two(length)) for length in (spec.q_len, spec.kv_len))
+    block_m, block_n = min(best.block_m, fit_m), min(best.block_n, fit_n)
     asked_m, asked_n = spec.options.block_m, spec.options.block_n
     if asked_m and not asked_n:
         block_n = min(block_n, INTERPRETER_BLOCK**2 // asked_m)
     if asked_n and not asked_m:
         block_m = min(block_m, INTERPRETER_BLOCK**2 // asked_n)
-    return asked_m or block_m, asked_n or block_n
+    block_m, block_n = asked_m or block_m, asked_n or block_n
+    if (block_m, block_n) == best[:2]:
+        return best
+    return Tiling(block_m, block_n, warps_for(block_m, block_n, dim, spec.dtype), best.num_stages)
+
+
+def largest_tiling(kernel: str, target: str | None, dtype: str, dim: int, terms: str) -> Tiling:
+    """What suits sequences of any length."""
+    if target is None:
+        return Tiling(INTERPRETER_BLOCK, INTERPRETER_BLOCK)
+    best = tuned(kernel, target, dtype, padded_dim(dim), terms)
+    if best is None:  # wider than any that is shipped
+        return Tiling(MIN_DIM, MIN_DIM, num_stages=1)
+    return best
+
+
+def warps_for(block_m: int, block_n: int, dim: int, dtype: str) -> int:
+    """Warps of a program whose tiles are not those of the table: enough that scores and output of a tile take
+    each thread 128 registers at most; twice as many for float32, whose factors are in registers too."""
+    numbers = block_m * (block_n + padded_dim(dim)) * (2 if dtype == "float32" else 1)
+    return min(8, max(4, next_power_of_two(numbers // (128 * WARP_SIZE))))
+
+
+def choose_tiles(spec: RunSpec, *, interpreted: bool) -> tuple[int, int]:
+    """(block_m, block_n) of the forward pass, in the interpreter or on DEFAULT_TARGET."""
+    return choose_tiling(spec, None if interpreted else DEFAULT_TARGET)[:2]
 
 
 def default_tiles(q_len: int, kv_len: int, dim: int, dtype: str, *, interpreted: bool) -> tuple[int, int]:
     """The tile sizes used when none were asked for; never larger than the lengths need."""
-    if interpreted:
-        largest_m = largest_n = INTERPRETER_BLOCK
-    elif dtype == "float32":
-        largest_m, largest_n = (32, 32) if padded_dim(dim) <= 128 else (16, 16)
-    else:
-        largest_m, largest_n = (128, 64) if padded_dim(dim) <= 128 else (64, 32)
+    best = largest_tiling("flash_forward", None if interpreted else DEFAULT_TARGET, dtype, dim, "none")
     fit_m, fit_n = (max(MIN_DIM, next_power_of_two(length)) for length in (q_len, kv_len))
-    return min(largest_m, fit_m), min(largest_n, fit_n)
+    return min(best.block_m, fit_m), min(best.block_n, fit_n)
 
 
 def backward_tiles(spec: RunSpec, *, interpreted: bool) -> tuple[int, int]:

@@ -11,54 +11,58 @@ import sys
 
 import pytest
 
-from kernels.compiling import CannotCompileError, compile_flash, count_instructions, read_assembler
+from kernels.compiling import CannotCompileError, compile_spec, count_instructions, read_assembler
 from kernels.spec import parse_run
 
 COMPILE = """
 import json, sys
-from kernels.compiling import compile_flash
+from kernels.compiling import compile_spec
 from kernels.spec import parse_run
 body, targets = json.loads(sys.argv[1])
 spec = parse_run(body).spec
-print(json.dumps({t: {**(c := compile_flash(spec, t)).to_dict(), "texts": dict(c.texts)} for t in targets}))
+print(json.dumps({
+    t: {k.kernel: {**k.to_dict(), "texts": dict(k.texts)} for k in compile_spec(spec, t)} for t in targets
+}))
 """
 
 
 # A launch through Triton's own path, stopped where it would touch the GPU, beside what we compile.
 LAUNCH = """
-import json, sys
+import importlib, json, sys
 import torch
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
-from kernels.compiling import KERNELS, compile_flash
-from kernels.engines.tensors import TORCH_DTYPES
-from kernels.flash.launch import prepare
+from triton.runtime.jit import JITFunction
+from kernels.compiling import compile_spec
+from kernels.flash.rotation import rotator
+from kernels.operands import operands
+from kernels.registry import ENGINES
 from kernels.spec import parse_run
 
 class Absent:
     get_current_device = get_current_stream = lambda self, *_: 0
     get_current_target = lambda self: GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
 
-def recorded(name, run):
-    def warmup(*args, **kwargs):
-        launched[name] = run(*args, **kwargs | {"warmup": True})
-    return warmup
+def warmed_up(self, *args, grid, **kwargs):
+    self.device_caches.clear()  # the last one was for another GPU
+    launched[self.__name__] = run(self, *args, grid=grid, **kwargs | {"warmup": True})
 
 driver.set_active(Absent())
-for name, kernel in KERNELS.items():
-    kernel.run = recorded(name, kernel.run)
+run, JITFunction.run = JITFunction.run, warmed_up
 found = []
 for body, target in json.loads(sys.argv[1]):
     spec, launched = parse_run(body).spec, {}
-    for kernel in KERNELS.values():
-        kernel.device_caches.clear()  # the next one is for another GPU
-    arrays = {name: torch.zeros(spec.canonical_shape(name)).numpy() for name in "qkv"}
-    prepare(spec, arrays, "meta").compute()
-    for name, kernel in launched.items():
-        ours = compile_flash(spec, target, name)
-        ptx = ours.texts["ptx"]
-        found.append({"kernel": name, "same": ptx == kernel.asm["ptx"], "ptx": ptx, "fits": ours.fits,
-                      "counts": ours.instructions})
+    arrays = {name: torch.zeros(spec.canonical_shape(name)).numpy() for name in spec.inputs}
+    if spec.attention.rope is None:
+        importlib.import_module(ENGINES[spec.engine].module).prepare(spec, arrays, "meta").compute()
+    else:  # turned before anything else, in memory that is there
+        operands(spec, arrays, dtype="float32", rotate=rotator("cpu"))
+    for ours in compile_spec(spec, target):
+        if ours.kernel in launched:
+            ptx = ours.texts["ptx"]
+            found.append({"kernel": ours.kernel, "same": ptx == launched.pop(ours.kernel).asm["ptx"],
+                          "ptx": ptx, "fits": ours.fits, "counts": ours.instructions})
+    assert not launched, launched  # launched, but not among what we compile
 print(json.dumps(found))
 """
 
@@ -76,7 +80,9 @@ def body(dtype="float16", length=1024, head_dim=64, **more):
 
 
 def compiled(request_body, targets):
-    return printed_by(COMPILE, [request_body, targets])
+    """The engine's main kernel, by target."""
+    found = printed_by(COMPILE, [request_body, targets])
+    return {target: kernels["flash_forward"] for target, kernels in found.items()}
 
 
 def printed_by(code, argument):
@@ -137,16 +143,24 @@ def test_the_kernel_compiled_is_the_one_launched():
         q, k = ({"seed": 1, "shape": [1, h, n, dim]} for h, n in ((heads, q_len), (2, 96)))
         return body(**{"inputs": {"q": q, "k": k, "v": k}, "options": {"block_m": 16, "block_n": 32}} | more)
 
+    rope = {"rope": {"style": "half", "dim": 16}}
+    dout = {name: {"seed": 1, "shape": [1, 2, 33, 16]} for name in ("q", "k", "v", "dout")}
     cases = [
         (of(96, 2, 64, dtype="bfloat16", options={"block_m": 64, "block_n": 32}), "sm_90"),
         (of(1, 2, 59), "sm_80"),  # decoding: one query, an odd width
         (of(33, 4, 16), "sm_80"),  # grouped heads, nothing that 16 divides
         (of(33, 2, 16, **{"return": ["out", "scores", "weights"]}), "sm_80"),
+        (of(33, 2, 16, attention=rope), "sm_80"),
+        (of(33, 2, 16, inputs=dout, **{"return": ["dq", "dk", "dv"]}), "sm_80"),
+        (of(96, 2, 64, options={}), "sm_120"),  # the tiles, warps and stages of the table
     ]
     found = printed_by(LAUNCH, cases)
-    half, decoding, grouped, plain, _ = found
-    assert [case["kernel"] for case in found] == ["flash_forward"] * 4 + ["flash_scores"]
-    assert all(case["same"] and case["fits"] for case in found)
+    assert [case["kernel"] for case in found] == [
+        *["flash_forward"] * 4, "flash_scores", "rotate_rows",
+        "flash_forward", "row_dots", "flash_backward_keys", "flash_backward_queries", "flash_forward",
+    ]  # fmt: skip
+    assert [case["kernel"] for case in found if not (case["same"] and case["fits"])] == []
+    half, decoding, grouped, plain = found[:4]
     assert half["counts"]["wgmma"]
     # An argument that is 1 is a constant and no parameter: group, and in decoding q_len.
     assert parameters(plain["ptx"]) == parameters(grouped["ptx"]) - 1
@@ -160,7 +174,7 @@ def test_larger_tiles_need_more_shared_memory(half):
 
 def test_a_process_that_interprets_says_that_it_cannot_compile():
     with pytest.raises(CannotCompileError, match="TRITON_INTERPRET"):
-        compile_flash(parse_run(body()).spec, "sm_90")
+        compile_spec(parse_run(body()).spec, "sm_90")
 
 
 def test_instructions_are_told_apart():
@@ -185,4 +199,4 @@ def test_the_assembler_is_read_right():
         "    72 bytes stack frame, 100 bytes spill stores, 124 bytes spill loads\n"
         "ptxas info    : Used 255 registers, used 1 barriers, 72 bytes cumulative stack size\n"
     )
-    assert read_assembler(said) == (255, 224)
+    assert read_assembler(said) == (255, 72, 224)
