@@ -217,7 +217,7 @@ def _expected(
         spec, operands(spec, canonical, dtype=np.float64), canonical["dout"] if differentiated else None
     )
     expected = reference(spec, canonical, wanted, checkpoint, bounds.observe)
-    return expected, bounds.found(spec, canonical)
+    return expected, bounds.found(canonical)
 
 
 def _engine(spec: RunSpec) -> Any:

@@ -1,49 +1,4 @@
-"""How far a result is from the float64 reference, and how far rounding alone may have taken it.
-
-The bound is the largest, over the elements of a result, of what follows; it holds for every correct kernel on
-these inputs, whatever the order of its sums, and is no fit to ours. u is the unit roundoff of the dtype (2⁻²⁴
-float32, 2⁻¹¹ float16, 2⁻⁸ bfloat16, 2⁻⁵³ float64), a that of what sums are kept in (2⁻²⁴; 2⁻⁵³ for float64).
-A sum of n products errs by λ√n·a times the sum of their sizes, as rounding errors do that are not all of one
-sign; λ = 4 is exceeded with a probability below 10⁻³ (Higham and Mary 2019, *A new approach to probabilistic
-rounding error analysis*). P are the weights of a row, Σ runs over its keys j, |·| is taken of each element.
-
-* A logit s_j is wrong by at most
-      ε_j = a·(2 + λ√d)·|scale|·|q|·|k_j|                      the product and its scaling
-          + 2(u + 4a)·|scale|·‖q‖·‖k_j‖                        RoPE: rotated q and k are rounded
-          + 16a·|softcapped_j|                                 softcap: division, tanh, multiplication
-          + 3a·(|slope·distance_j| + |bias_j|)                 ALiBi and an additive mask
-          + 3a·(|s_j| + |lse| + ln m) + 4a                     the sum, minus the maximum, the exponential
-  and by what vanishes below the smallest normal number τ of float32: τ·(|q|·|k_j| + softcap).
-* A weight is multiplied by e^δ, |δ| ≤ ε_j, before the row is divided by its sum. With ρ_j = e^ε_j − 1,
-      out′ − out = Σ P_j r_j (v_j − out) / (1 + Σ P_j r_j),   |r_j| ≤ ρ_j,
-  and by Cauchy and Schwarz the numerator is at most R·σ: R = √(Σ P_j ρ_j²) and σ² = Σ P_j v_j² − out², the
-  variance of the values under the weights. By Jensen's inequality the denominator is at least e^−R. A sink is
-  one more key, whose value is 0. So
-      |out′ − out| ≤ e^R·R·σ + (2λ√m·a + u)·Σ P_j|v_j| + (u + 2a)·|out| + underflow,
-  the last three for the sums, the rounding of weights and of the result to the dtype; never more than twice
-  the largest |v|, since out is a mean. Underflow is what a weight or a result loses below the range of the
-  dtype: Σ|v_j| + 1 times 2⁻²⁵ for float16 (half its smallest number), τ for the others.
-* MLA makes keys k′ = c·W and values from latents c, or moves the products to either side: q̃ = q·Wᵀ before,
-  z = Σ P_j c_j after. What is made is a sum and is rounded, each element by itself: λ times the root of their
-  squared errors bounds what a product with them loses, ‖x ∘ y‖ = √(Σ x_i² y_i²). With l, d and r the widths
-  of c, k′ and the rotated parts, a score errs by a further |scale| times the larger of
-      λ(u·‖q̃ ∘ c_j‖ + a√d·‖|q|·|W|ᵀ ∘ c_j‖) + a(2 + λ√(l+r))·(|q̃|·|c_j| + |q_rope|·|k_rope|)      absorbed
-      λ(u·‖q ∘ k′_j‖ + a√l·‖q ∘ |c_j|·|W|‖)                                                          expanded
-  and out by the larger of
-      λu·‖z ∘ W‖ + 2aλ√m·(Σ P_j|c_j|)·|W| + a(4 + λ√l)·|z|·|W|                                       absorbed
-      u·Σ P_j|v_j| + a(4 + λ√l)·(Σ P_j|c_j|)·|W|                                                     expanded
-  each with its underflow.
-* π_j = e^R·(ρ_j + R) + 2λ√m·a + 4a bounds the relative error of a weight, R + 2λ√m·a + a·(4 + |lse|) the
-  error of the LSE.
-* Gradients, with dP = dO·Vᵀ, Δ = Σ P_j dP_j and dmasked = P ∘ (dP − Δ):
-      dmasked errs by  E = |dmasked|·(π + u + 4a) + P ∘ (θ + D),
-          θ = a·(2 + λ√e)·|dO|·|V|ᵀ,    D = |dO|·(bound of out) + Σ P_j θ_j     (Δ from dO·out or from P·dP)
-      dscores by       E·(1 − t²) + |dmasked|·min(1, 2(ε/c + 16a)),             t = tanh(scores / c)
-      dQ by            |scale|·(E + |dscores|·(λ√m·a + u))·|K| + (u + 2a)·|dQ|, dK likewise with n
-      dV by            (P ∘ (π + u + λ√n·a))ᵀ·|dO| + (u + 2a)·|dV|
-  each with its underflow. n counts the queries of all heads that share a key head. Turning a gradient back
-  by RoPE mixes the two elements of a pair: √2 times the attention factor. A page that r rows read: r times.
-"""
+"""How far a result is from the float64 reference, beside how far rounding may have taken it."""
 
 from __future__ import annotations
 
@@ -53,254 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from kernels.bounds import TAU, Bounds, error_bound, error_bounds
 from kernels.engines import Array
-from kernels.engines.reference import Head, heads
-from kernels.operands import Latents, Operands, operands, rope_angles, zero_beyond
+from kernels.operands import Operands, zero_beyond
 from kernels.spec.model import RunSpec
 
-UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-LAMBDA = 4.0
-RESULTS = ("out", "lse", "scores", "softcapped_scores", "masked_scores", "weights")
-TAU = 2.0**-126  # the smallest normal float32; a processor may take what is below for 0
-
-
-class Bounds:
-    """How far rounding may take each result; ``observe`` every head of the reference, then ask ``found``."""
-
-    def __init__(self, spec: RunSpec, given: Operands, dout: Array | None) -> None:
-        self.given, self.dout = given, dout
-        self.unit = UNIT_ROUNDOFF[spec.dtype]
-        self.kept = min(self.unit, UNIT_ROUNDOFF["float32"])
-        self.tiny = TAU if spec.dtype != "float64" else 2.0**-1022
-        self.lost = 2.0**-25 if spec.dtype == "float16" else self.tiny
-        self.rotated = spec.attention.rope is not None
-        self.largest = dict.fromkeys((*RESULTS, *(["dq"] if dout is not None else [])), 0.0)
-        # Summed over the query heads that share a key head; an infinity or a NaN means: no bound.
-        self.sums = {name: np.zeros(shape) for name, shape in (("dk", given.k.shape), ("dv", given.v.shape))
-                     if dout is not None}  # fmt: skip
-
-    def observe(self, head: Head) -> None:
-        """Take one head of the reference into account."""
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            score, logit = self._logits(head)
-            found = self._forward(head, score, logit)
-            if self.dout is not None:
-                found |= self._backward(head, score, found)
-        for name in self.largest:
-            # A NaN is where the reference itself has none of float64's numbers to give.
-            most = float(np.max(np.nan_to_num(found[name], nan=np.inf), initial=0.0))
-            self.largest[name] = max(self.largest[name], most)
-
-    def _logits(self, head: Head) -> tuple[Array, Array]:
-        """Bounds [n, m] of the errors of scores and of logits, ε."""
-        given, a, u = self.given, self.kept, self.unit
-        d, m = head.q.shape[1], len(head.k)
-        scale = abs(given.scale)
-        if scale == 0.0:
-            score = np.zeros((len(head.q), m))
-        else:
-            factor = scale * a * (2 + LAMBDA * math.sqrt(d)) + self.tiny
-            score = factor * (np.abs(head.q) @ np.abs(head.k).T)
-        if self.rotated and scale != 0.0:
-            norms = [np.sqrt(np.einsum("ij,ij->i", x, x)) for x in (head.q, head.k)]
-            score += 2 * (u + 4 * a) * scale * np.multiply.outer(*norms)
-            score += scale * self.lost * math.sqrt(d) * np.add.outer(*norms)
-        if given.latents is not None:
-            score += scale * self._latent_scores(head, given.latents)
-        masked, lse = head.results["masked_scores"], _finite(head.results["lse"])
-        logit = score + 3 * a * np.abs(_finite(masked))
-        logit += (3 * a * (np.abs(lse) + math.log(m + 1)) + 4 * a)[:, None]
-        if given.softcap:
-            logit += 16 * a * np.abs(head.results["softcapped_scores"]) + self.tiny * given.softcap
-        for added in (head.alibi, head.bias):
-            if isinstance(added, np.ndarray):
-                logit += 3 * a * np.abs(_finite(added))
-        return score, logit
-
-    def _latent_scores(self, head: Head, latents: Latents) -> Array:
-        """[n, m] what q·k may lose where MLA's products are rounded, be it absorbed queries or keys."""
-        a, u, (n, m) = self.kept, self.unit, (len(head.q), len(head.k))
-        q, q_rope = latents.q_nope[head.b, head.h, :n], np.abs(latents.q_rope[head.b, head.h, :n])
-        c, k_rope = latents.c_kv[head.b, 0, :m], np.abs(latents.k_rope[head.b, 0, :m])
-        w = latents.w_uk[0, head.h]
-        (l, d), r = w.shape, k_rope.shape[1]  # noqa: E741
-        queries, sums = q @ w.T, math.sqrt(d) * a * (np.abs(q) @ np.abs(w).T)
-        absorbed = LAMBDA * (u * _root_of_squares(queries, c) + _root_of_squares(sums, c))
-        absorbed += a * (2 + LAMBDA * math.sqrt(l + r)) * (np.abs(queries) @ np.abs(c).T + q_rope @ k_rope.T)
-        sums = math.sqrt(l) * a * (np.abs(c) @ np.abs(w))
-        expanded = LAMBDA * (u * _root_of_squares(q, head.k[:, :d]) + _root_of_squares(q, sums))
-        lost = np.add.outer(np.abs(q).sum(1), np.abs(c).sum(1))
-        return np.asarray(np.maximum(absorbed, expanded) + self.lost * lost)
-
-    def _latent_values(self, head: Head, latents: Latents) -> Array:
-        """[n, e] what out may lose likewise, be it in summed latents or in values."""
-        a, u, m = self.kept, self.unit, len(head.k)
-        c, w, weights = latents.c_kv[head.b, 0, :m], latents.w_uv[0, head.h], head.results["weights"]
-        summed, sizes = weights @ c, weights @ np.abs(c)
-        root = math.sqrt(len(w))
-        absorbed = LAMBDA * (u * _root_of_squares(summed, w.T) + 2 * math.sqrt(m) * a * (sizes @ np.abs(w)))
-        absorbed += a * (4 + LAMBDA * root) * (np.abs(summed) @ np.abs(w))
-        expanded = u * (weights @ np.abs(head.v)) + a * (4 + LAMBDA * root) * (sizes @ np.abs(w))
-        return np.asarray(np.maximum(absorbed, expanded) + self.lost * (1 + np.abs(w).sum(0)))
-
-    def _forward(self, head: Head, score: Array, logit: Array) -> dict[str, Array]:
-        """Bounds of everything but the gradients, and the row sums they are made of."""
-        a, u, results = self.kept, self.unit, head.results
-        m = len(head.k)
-        weights, lse = results["weights"], _finite(results["lse"])
-        grown = weights * np.expm1(np.minimum(logit, 1.0))  # P_j ρ_j
-        squares = grown * np.expm1(np.minimum(logit, 1.0))  # P_j ρ_j²
-        if logit.size and logit.max() >= 1.0:
-            # From the exponents, where P has underflowed and ρ would overflow.
-            exponent = np.where(
-                np.isneginf(results["masked_scores"]), -np.inf, results["masked_scores"] - lse[:, None]
-            )
-            large = logit >= 1.0
-            grown = np.where(large, np.exp(np.minimum(exponent + logit, 0.0)), grown)
-            squares = np.where(large, np.exp(np.minimum(exponent + 2 * logit, 600.0)), squares)
-        sink = 3 * a * (abs(head.sink) + np.abs(lse)) + 4 * a if np.isfinite(head.sink) else 0.0
-        sink_weight = np.exp(head.sink - lse) if np.isfinite(head.sink) else 0.0
-        spread = np.sqrt(squares.sum(1) + sink_weight * np.expm1(np.minimum(sink, 1.0)) ** 2)  # R
-        growth = np.exp(np.minimum(spread, 600.0))
-        sums = 2 * LAMBDA * math.sqrt(m) * a + 4 * a
-        out, size = results["out"], weights @ np.abs(head.v)
-        variance = np.maximum(weights @ np.square(head.v) - np.square(out), 0.0)
-        # The variance is a difference: what its own rounding (in float64) leaves is no bound of it.
-        sigma = np.sqrt(variance + 2.0**-45 * (weights @ np.square(head.v)))
-        bound = (growth * spread)[:, None] * sigma + (sums + u) * size + (u + 2 * a) * np.abs(out)
-        bound += self.lost * (np.abs(head.v).sum(0) + 1.0)
-        # Out is a mean of values, and so never further away than twice the largest.
-        bound = np.minimum(np.nan_to_num(bound, nan=np.inf), 2 * np.abs(head.v).max(initial=0.0) + self.lost)
-        if self.given.latents is not None:
-            bound = bound + self._latent_values(head, self.given.latents)
-        moved = growth[:, None] * (grown + weights * spread[:, None]) + weights * sums
-        return {
-            "out": bound,
-            "lse": growth * spread + sums + 4 * a * np.abs(lse),
-            "scores": score,
-            "softcapped_scores": np.minimum(logit, score + self.tiny) if not self.given.softcap else logit,
-            "masked_scores": logit,
-            "weights": np.minimum(moved, 1.0) + self.tiny,
-        }
-
-    def _backward(self, head: Head, score: Array, found: Mapping[str, Array]) -> dict[str, Array]:
-        """The bound of dq; those of dk and dv are summed up."""
-        a, u, results, given = self.kept, self.unit, head.results, self.given
-        (n, e), m = results["out"].shape, len(head.k)
-        if self.dout is None:
-            return {}
-        dout = self.dout[head.b, head.h, :n].astype(np.float64)
-        upstream, weights, moved = np.abs(dout), results["weights"], found["weights"]
-        theta = a * (2 + LAMBDA * math.sqrt(e)) * (upstream @ np.abs(head.v).T)
-        dweights = dout @ head.v.T
-        distance = np.abs(dweights - (weights * dweights).sum(1, keepdims=True))
-        delta = (upstream * found["out"]).sum(1) + (weights * theta).sum(1)
-        error = moved * distance + (weights + moved) * (theta + delta[:, None])
-        error += (u + 4 * a) * np.abs(results["dmasked"])
-        if given.softcap:
-            slope = 1.0 - np.square(results["softcapped_scores"] / given.softcap)
-            bent = np.minimum(1.0, 2 * (score / given.softcap + 16 * a))
-            error = error * slope + np.abs(results["dmasked"]) * bent
-        group = given.group
-        rounded = u * (2 if self.rotated else 1) + 2 * a
-        by_keys = error + np.abs(results["dscores"]) * (LAMBDA * math.sqrt(m) * a + u)
-        by_queries = error + np.abs(results["dscores"]) * (LAMBDA * math.sqrt(n * group) * a + u)
-        scale = abs(given.scale)
-        lost = self.lost * (scale * np.abs(head.k).sum(0) + 1.0)
-        self.sums["dk"][head.b, head.kv, :m] += (
-            scale * (by_queries.T @ np.abs(head.q)) + rounded * np.abs(results["dk"])
-            + self.lost * (scale * np.abs(head.q).sum(0) + 1.0)
-        )  # fmt: skip
-        self.sums["dv"][head.b, head.kv, :m] += (
-            (moved + weights * (u + LAMBDA * math.sqrt(n * group) * a)).T @ upstream
-            + rounded * np.abs(results["dv"]) + self.lost * (upstream.sum(0) + 1.0)
-        )  # fmt: skip
-        return {"dq": scale * (by_keys @ np.abs(head.k)) + rounded * np.abs(results["dq"]) + lost}
-
-    def found(self, spec: RunSpec, arrays: Mapping[str, Array]) -> dict[str, float]:
-        """The bound of every result that the observed heads have, by name."""
-        bounds = dict(self.largest)
-        turned = 1.0
-        if self.rotated:
-            cos, sin = rope_angles(spec, arrays)["q"]
-            turned = math.sqrt(2.0) * float(np.sqrt(cos**2 + sin**2).max(initial=1.0))
-        uses = 1
-        if "block_table" in arrays:
-            named = arrays["block_table"][arrays["block_table"] >= 0]
-            uses = int(np.bincount(named).max(initial=1))
-        for name, total in self.sums.items():
-            bounds[name] = uses * float(np.max(np.nan_to_num(total, nan=np.inf), initial=0.0))
-        for name in {"dq", "dk"} & bounds.keys():
-            bounds[name] *= turned
-        largest_key = float(np.abs(zero_beyond(self.given.k, self.given.kv_lens)).max(initial=0.0))
-        bounds["present_key"] = (self.unit + 8 * self.kept) * largest_key + self.lost if self.rotated else 0.0
-        bounds["present_value"] = 0.0
-        return {
-            name: 0.0 if spec.engine == "reference" else _rounded(bound) for name, bound in bounds.items()
-        }
-
-
-def _root_of_squares(x: Array, y: Array) -> Array:
-    """√(Σ x_i² y_i²) of each row of x [n, d] with each row of y [m, d]: [n, m]."""
-    return np.asarray(np.sqrt(np.square(x) @ np.square(y).T))
-
-
-def _finite(array: Array) -> Array:
-    """With 0 in the place of −∞, which is exact wherever it stands."""
-    return np.where(np.isneginf(array), 0.0, array)
-
-
-def _rounded(bound: float) -> float:
-    """To three digits, upwards."""
-    if not math.isfinite(bound):
-        return bound
-    near = float(f"{bound:.3g}")
-    return near if near >= bound else float(f"{bound * 1.005:.3g}")
-
-
-def error_bounds(spec: RunSpec, arrays: Mapping[str, Array], *, gradients: bool = False) -> dict[str, float]:
-    """How far each result may be from the reference by rounding alone; see the top of this module.
-
-    Computes the reference's heads for it. A run has them already and lets ``Bounds`` observe them.
-    """
-    given = operands(spec, arrays, dtype=np.float64)
-    dout = arrays["dout"] if gradients else None
-    bounds = Bounds(spec, given, dout)
-    for head in heads(given, dout):
-        bounds.observe(head)
-    return bounds.found(spec, arrays)
-
-
-def error_bound(spec: RunSpec, arrays: Mapping[str, Array]) -> float:
-    """How far ``out`` may be from the reference by rounding alone."""
-    return error_bounds(spec, arrays)["out"]
-
-
-def fits_float32(given: Operands, dout: Array | None = None) -> bool:
-    """Whether no product, sum or scale on the way to the results leaves the range of float32. ``given`` is
-    without padding."""
-    q, k, v = (_largest_norm(array) for array in (given.q, given.k, given.v))
-    scale = abs(given.scale)
-    logit = _product(scale, q, k)
-    if given.slopes is not None and given.q_positions.size and given.kv_positions.size:
-        far = max(abs(int(a) - int(b)) for a in _ends(given.kv_positions) for b in _ends(given.q_positions))
-        logit += float(np.abs(given.slopes).max(initial=0.0)) * far
-    for added in (given.bias, given.sinks):
-        if added is not None:
-            logit += float(np.abs(_finite(added)).max(initial=0.0))
-    sizes = [_product(1.0, q, k), logit, v]
-    if dout is not None:
-        upstream = _largest_norm(zero_beyond(dout, given.q_lens))
-        many = max(given.q.shape[2] * given.group, 1)
-        sizes += [
-            _product(many, upstream, max(v, 1.0)),
-            _product(many * upstream * v, max(scale, 1.0), max(q, k)),
-        ]
-    return max(sizes) < 2.0**126 and (scale == 0.0 or scale >= TAU)
-
-
-def _ends(given: Array) -> tuple[int, int]:
-    return int(given.min()), int(given.max())
+__all__ = ["Bounds", "compare", "error_bound", "error_bounds", "errors", "fits_float32"]
 
 
 def compare(
@@ -349,6 +62,33 @@ def _root_mean_square(error: Array, largest: float) -> float:
     if largest == 0.0 or not math.isfinite(largest):
         return largest
     return largest * math.sqrt(float(np.mean((error / largest) ** 2)))
+
+
+def fits_float32(given: Operands, dout: Array | None = None) -> bool:
+    """Whether no product, sum or scale on the way to the results leaves the range of float32. ``given`` is
+    without padding.
+
+    An additive mask or a sink may be as large as float32 has it, since nothing up to 2¹⁰⁰ moves it further.
+    """
+    q, k, v = (_largest_norm(array) for array in (given.q, given.k, given.v))
+    scale = abs(given.scale)
+    logit = _product(scale, q, k)
+    if given.slopes is not None and given.q_positions.size and given.kv_positions.size:
+        far = max(abs(int(a) - int(b)) for a in _ends(given.kv_positions) for b in _ends(given.q_positions))
+        logit += float(np.abs(given.slopes).max(initial=0.0)) * far
+    sizes = [_product(1.0, q, k), v]
+    if dout is not None:
+        upstream = _largest_norm(zero_beyond(dout, given.q_lens))
+        many = max(given.q.shape[2] * given.group, 1)
+        sizes += [
+            _product(many, upstream, max(v, 1.0)),
+            _product(many * upstream * v, max(scale, 1.0), max(q, k)),
+        ]
+    return max(sizes) < 2.0**126 and logit < 2.0**100 and (scale == 0.0 or scale >= TAU)
+
+
+def _ends(given: Array) -> tuple[int, int]:
+    return int(given.min()), int(given.max())
 
 
 def _largest_norm(array: Array) -> float:
