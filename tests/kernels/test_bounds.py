@@ -25,61 +25,19 @@ from triton.runtime.errors import InterpreterError
 
 from kernels.registry import ENGINES, _asked
 from kernels.spec import RunSpec, SpecError
-from kernels.spec.latent import MLA_INPUTS, axes_of
-from tests.kernels.cases import Arrays, Case, cases
+from kernels.spec.latent import MLA_INPUTS
+from tests.kernels.cases import Arrays, cases
 from tests.kernels.fences import OutOfBoundsError, fences, poisoned_memory
+from tests.kernels.ways import LENGTHS, latent_cases
 
 TRITON = [name for name, engine in ENGINES.items() if engine.is_triton]
 EXAMPLES = 20  # of each engine
 SETTINGS = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-LENGTHS = st.sampled_from([0, 1, 2, 5, 16, 17, 33])
 # Padding may hold anything, and the interpreter computes with it before it is masked.
 pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero):RuntimeWarning")
 
 
 # -- specs ---------------------------------------------------------------------------------------------------
-
-
-@st.composite
-def latent_cases(draw: st.DrawFn, engine: str) -> Case:
-    """Like ``cases``, of the inputs of MLA; NaN beyond the lengths."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    sizes = {
-        "batch": draw(st.sampled_from([1, 2])), "heads": draw(st.sampled_from([1, 3])),
-        "q_len": draw(LENGTHS), "kv_len": draw(LENGTHS), "d_c": draw(st.sampled_from([0, 1, 7, 17])),
-        "d_nope": draw(st.sampled_from([0, 1, 5])), "d_rope": draw(st.sampled_from([0, 2, 6])),
-        "d_v": draw(st.sampled_from([0, 1, 18])),
-    }  # fmt: skip
-    batch, heads, n, m = (sizes[name] for name in ("batch", "heads", "q_len", "kv_len"))
-    up = {name: rng.standard_normal([sizes[axis] for axis in axes_of(name, 4)]) for name in MLA_INPUTS}
-    inputs: dict[str, Any] = {}
-    if draw(st.booleans()):
-        inputs = {name: rng.integers(0, size + 1, batch) for name, size in (("q_lens", n), ("kv_lens", m))}
-        for b in range(batch):
-            for name in ("q_nope", "q_rope"):
-                up[name][b, :, inputs["q_lens"][b] :] = np.nan
-            for name in ("c_kv", "k_rope"):
-                up[name][b, inputs["kv_lens"][b] :] = np.nan
-        inputs = {name: lens.tolist() for name, lens in inputs.items()}
-    if draw(st.booleans()):
-        shape = [size if draw(st.booleans()) else 1 for size in (batch, heads, n, m)]
-        allowed = rng.random(shape) < draw(st.sampled_from([0.1, 0.7]))
-        up["attn_mask"] = allowed if draw(st.booleans()) else np.where(allowed, 0.5, -np.inf)
-    side = st.none() | st.integers(0, 20)
-    attention = {
-        "is_causal": draw(st.booleans()),
-        "causal_alignment": draw(st.sampled_from(["bottom_right", "top_left"])),
-        "window": draw(st.sampled_from([None, [draw(side), draw(side)]])),
-        "softcap": draw(st.sampled_from([0.0, 2.0])),
-        "scale": draw(st.sampled_from([None, -0.5])),
-        "pattern": draw(st.sampled_from([None, {"type": "chunked", "size": 5}])),
-        "sinks": [0.5] * heads if draw(st.booleans()) else None,
-        "alibi_slopes": draw(st.sampled_from([None, "auto"])),
-        "q_positions": draw(st.sampled_from([None, -3, list(range(0, 2 * n, 2))])),
-        "rope": draw(st.sampled_from([None, {"style": "half"}])) if sizes["d_rope"] else None,
-    }
-    inputs |= {name: {"upload": "test", "name": name} for name in up}
-    return Case({"inputs": inputs, "attention": attention}, up)
 
 
 def some_options(engine: str) -> st.SearchStrategy[dict[str, Any]]:
@@ -101,7 +59,7 @@ def accepted(draw: st.DrawFn, engine: str) -> tuple[RunSpec, Arrays]:
     declared = ENGINES[engine]
     most = declared.max_q_len
     if declared.takes == MLA_INPUTS:
-        case = draw(latent_cases(engine))
+        case = draw(latent_cases())
     else:
         case = draw(
             cases(

@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 from kernels.registry import ENGINES, GRADIENTS, MATRICES, MAX_DECODE_LEN
 from kernels.spec import RunSpec
-from tests.kernels.cases import Arrays, canonical, compute
+from kernels.spec.latent import MLA_INPUTS, axes_of
+from tests.kernels.cases import Arrays, Case, canonical, compute
 
 
 @dataclass(frozen=True)
@@ -116,34 +118,42 @@ class Way:
 
 TILES = {"block_m": 16, "block_n": 16}  # the smallest: most tiles, most seams
 WAYS = (
-    Way("reference", "reference"),
     Way("reference-pages", "reference", page=3),
+    Way("reference", "reference"),
     Way("eager", "eager"),
     Way("sdpa", "sdpa"),
-    Way("flash", "flash", TILES),
     Way("flash-one-tile", "flash"),
+    Way("flash", "flash", TILES),
     Way("decode", "decode"),
     Way("decode-3-splits", "decode", {"num_splits": 3, "block_n": 16}),
     Way("paged-of-its-own", "paged", {"page_size": 5}),
     Way("paged-1", "paged", page=1),
-    Way("paged-3", "paged", {"num_splits": 3, "block_n": 16}, page=3),
     Way("paged-16", "paged", {"num_splits": 2, "block_n": 16}, page=16),
+    Way("paged-3", "paged", {"num_splits": 3, "block_n": 16}, page=3),
     Way("mla-expanded", "mla", {"form": "expanded", **TILES}, latent=True),
     Way("mla-absorbed", "mla", {"form": "absorbed", **TILES}, latent=True),
 )
+REFERENCE = next(way for way in WAYS if way.name == "reference")
 
 
 def ways(
-    *features: str, dtype: str = "float32", q_len: int = 1, returns: Sequence[str] = (), triton: bool = False
+    *features: str,
+    dtype: str = "float32",
+    q_len: int = 1,
+    returns: Sequence[str] = (),
+    triton: bool = False,
+    one_each: bool = False,
 ) -> list[Way]:
-    """Those that can do all of it; with ``returns`` only such as return these."""
-    return [
+    """Those that can do all of it; with ``returns`` only such as return these. ``one_each``: of several that
+    differ in how they are cut up the last, which has the most seams."""
+    found = [
         way
         for way in WAYS
         if way.can(features, dtype=dtype, q_len=q_len)
         and set(returns) <= way.returns
         and (way.is_triton or not triton)
     ]
+    return list({(way.engine, way.options.get("form")): way for way in found}.values()) if one_each else found
 
 
 def quantised_ways(kv_dtype: str, kv_scale: str, *features: str, q_len: int = 1) -> list[Way]:
@@ -203,3 +213,50 @@ def as_latents(problem: Problem) -> Arrays:
         "w_uk": w_uk,
         "w_uv": w_uv,
     }
+
+
+# -- specs that nobody thought of ----------------------------------------------------------------------------
+
+LENGTHS = st.sampled_from([0, 1, 2, 5, 16, 17, 33])  # around a tile, and around two
+
+
+@st.composite
+def latent_cases(draw: st.DrawFn) -> Case:
+    """Like ``cases.cases``, of the inputs of MLA; NaN beyond the lengths."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    sizes = {
+        "batch": draw(st.sampled_from([1, 2])), "heads": draw(st.sampled_from([1, 3])),
+        "q_len": draw(LENGTHS), "kv_len": draw(LENGTHS), "d_c": draw(st.sampled_from([0, 1, 7, 17])),
+        "d_nope": draw(st.sampled_from([0, 1, 5])), "d_rope": draw(st.sampled_from([0, 2, 6])),
+        "d_v": draw(st.sampled_from([0, 1, 18])),
+    }  # fmt: skip
+    batch, heads, n, m = (sizes[name] for name in ("batch", "heads", "q_len", "kv_len"))
+    up = {name: rng.standard_normal([sizes[axis] for axis in axes_of(name, 4)]) for name in MLA_INPUTS}
+    inputs: dict[str, Any] = {}
+    if draw(st.booleans()):
+        inputs = {name: rng.integers(0, size + 1, batch) for name, size in (("q_lens", n), ("kv_lens", m))}
+        for b in range(batch):
+            for name in ("q_nope", "q_rope"):
+                up[name][b, :, inputs["q_lens"][b] :] = np.nan
+            for name in ("c_kv", "k_rope"):
+                up[name][b, inputs["kv_lens"][b] :] = np.nan
+        inputs = {name: lens.tolist() for name, lens in inputs.items()}
+    if draw(st.booleans()):
+        shape = [size if draw(st.booleans()) else 1 for size in (batch, heads, n, m)]
+        allowed = rng.random(shape) < draw(st.sampled_from([0.1, 0.7]))
+        up["attn_mask"] = allowed if draw(st.booleans()) else np.where(allowed, 0.5, -np.inf)
+    side = st.none() | st.integers(0, 20)
+    attention = {
+        "is_causal": draw(st.booleans()),
+        "causal_alignment": draw(st.sampled_from(["bottom_right", "top_left"])),
+        "window": draw(st.sampled_from([None, [draw(side), draw(side)]])),
+        "softcap": draw(st.sampled_from([0.0, 2.0])),
+        "scale": draw(st.sampled_from([None, -0.5])),
+        "pattern": draw(st.sampled_from([None, {"type": "chunked", "size": 5}])),
+        "sinks": [0.5] * heads if draw(st.booleans()) else None,
+        "alibi_slopes": draw(st.sampled_from([None, "auto"])),
+        "q_positions": draw(st.sampled_from([None, -3, list(range(0, 2 * n, 2))])),
+        "rope": draw(st.sampled_from([None, {"style": "half"}])) if sizes["d_rope"] else None,
+    }
+    inputs |= {name: {"upload": "test", "name": name} for name in up}
+    return Case({"inputs": inputs, "attention": attention}, up)
