@@ -133,6 +133,7 @@ TERMS: dict[str, dict[str, Any]] = {
         "inputs": {"q_lens": [37, 11], "kv_lens": [30, 53]},
         "attention": {"is_causal": True, "sinks": [0.5, -1, "-inf", 4]},
     },
+    "ragged without a mask": {"inputs": {"q_lens": [11, 37], "kv_lens": [53, 30]}},
     "ragged and empty": {"inputs": {"q_lens": [0, 20], "kv_lens": [53, 0]}},
     "rope": {"attention": {"rope": {"style": "interleaved", "dim": 8, "dim_offset": 4}, "is_causal": True}},
     "past": {
@@ -323,12 +324,11 @@ def test_keys_that_nobody_sees_get_exactly_nothing() -> None:
     assert not got["dv"][:, :, 9:].any()
 
 
-def test_padding_is_never_read_and_gets_nothing() -> None:
+@pytest.mark.parametrize("attention", [{}, {"is_causal": True, "alibi_slopes": "auto"}])
+def test_padding_is_never_read_and_gets_nothing(attention: dict[str, Any]) -> None:
     """NaN beyond the lengths, in dout too."""
-    spec, arrays = with_gradients(
-        (2, 2, 1, 20, 40, 8), inputs={"q_lens": [13, 0], "kv_lens": [21, 40]},
-        attention={"is_causal": True, "alibi_slopes": "auto"}, **SMALL,
-    )  # fmt: skip
+    lens = {"q_lens": [13, 0], "kv_lens": [21, 40]}
+    spec, arrays = with_gradients((2, 2, 1, 20, 40, 8), inputs=lens, attention=attention, **SMALL)
     for b, (n, m) in enumerate([(13, 21), (0, 40)]):
         for name in ("q", "dout"):
             arrays[name][b, :, n:] = np.nan
@@ -337,9 +337,8 @@ def test_padding_is_never_read_and_gets_nothing() -> None:
     got = check(spec, arrays)
     assert not got["dq"][0, :, 13:].any()
     assert not got["dk"][0, :, 21:].any()
-    assert not got["dq"][1].any()
-    assert not got["dk"][1].any()
-    assert not got["dv"][1].any()
+    assert not got["dv"][0, :, 21:].any()
+    assert not any(got[name][1].any() for name in GRADIENTS)
 
 
 def test_very_negative_logits_keep_their_gradients() -> None:
@@ -454,70 +453,64 @@ SKIPPING: dict[str, dict[str, Any]] = {
     "keys beyond the window": {"right": 0, "q_positions": np.arange(-50, 20)[None]},
     "mask": {"mask": MASK},
     "bias": {"bias": np.where(MASK, rng.standard_normal(MASK.shape), -np.inf).astype(np.float32)},
+    "ragged": {"q_lens": np.array([40]), "kv_lens": np.array([50])},
     "positions": {"left": 10, "right": 0, "q_positions": np.sort(rng.integers(0, 90, 70))[None]},
 }
 
 
 def sees(given: Operands) -> np.ndarray:
-    """[4, n, m] by the definition."""
+    """[4, n, m] by the definition, cut to the lengths."""
     distance = given.kv_positions[0][None, :] - given.q_positions[0][:, None]
     seen = np.ones((4, *distance.shape), dtype=bool)
     seen &= distance >= -given.left if given.left is not None else True
     seen &= distance <= given.right if given.right is not None else True
-    if given.mask is not None:
-        seen &= given.mask[0]
-    return seen if given.bias is None else seen & ~np.isneginf(given.bias[0])
+    seen &= given.mask[0] if given.mask is not None else True
+    seen &= ~np.isneginf(given.bias[0]) if given.bias is not None else True
+    n, m = (None if lens is None else lens[0] for lens in (given.q_lens, given.kv_lens))
+    return seen[:, :n, :m]
+
+
+def visible_tiles(seen: np.ndarray, block_m: int, block_n: int) -> list[tuple[int, int]]:
+    """(rows, columns) of each tile of each head in which any query sees any key."""
+    corners = itertools.product(
+        seen, range(0, seen.shape[1], block_m), range(0, seen.shape[2], block_n)
+    )  # fmt: skip
+    tiles = [head[i : i + block_m, j : j + block_n] for head, i, j in corners]
+    return [tile.shape for tile in tiles if tile.any()]
 
 
 @pytest.mark.parametrize("case", SKIPPING)
 def test_only_tiles_with_a_visible_pair_are_read(case: str) -> None:
-    """Per tile of queries that streams past a tile of keys: Q, dO, the LSE and Δ of its rows; and the other
-    way round K and V. That is counted to the byte where positions are a matter of arithmetic."""
-    n, m, block_m, block_n, d, e = 70, 90, 16, 32, 8, 4
-    given, dout = random_operands(n, m, **SKIPPING[case])
-    bound = bound_terms(given, (block_m, block_n))
+    """Beside a tile of keys stream Q, dO, the LSE and Δ of the tiles of queries that see it; beside a tile of
+    queries, K and V. Counted to the byte, but for lists of positions."""
+    tiles, d, e = (16, 32), 8, 4
+    given, dout = random_operands(70, 90, **SKIPPING[case])
+    bound = bound_terms(given, tiles)
     q, k, v = (torch.from_numpy(x) for x in (given.q, given.k, given.v))
-    done = forward(q, k, v, bound, tiles=(block_m, block_n))
+    done = forward(q, k, v, bound, tiles=tiles)
     read = {}
-    for name in ("dq", "dk"):
+    for name in ("dk", "dq"):
         with counted_traffic() as traffic:
             backward(
-                q,
-                k,
-                v,
-                bound,
-                out=done["out"],
-                lse=done["lse"],
-                dout=dout,
-                tiles=(block_m, block_n),
-                wanted=(name,),
-            )
+                q, k, v, bound, out=done["out"], lse=done["lse"], dout=dout, tiles=tiles, wanted=(name,)
+            )  # fmt: skip
         read[name] = traffic.bytes_read
-    pairs = [
-        (len(rows) * len(columns), len(rows), len(columns))
-        for head in sees(given)
-        for rows, columns in itertools.product(
-            np.split(np.arange(n), range(block_m, n, block_m)),
-            np.split(np.arange(m), range(block_n, m, block_n)),
-        )
-        if head[np.ix_(rows, columns)].any()
-    ]
-    tiles_m, tiles_n = -(-n // block_m), -(-m // block_n)
-    streamed_rows, streamed_columns = (4 * sum(pair[i] for pair in pairs) for i in (1, 2))
-    elements = sum(pair[0] for pair in pairs)
-    offsets = 4 if bound.p_offset is not None else 0
-    # A byte for each tile that might be visited, and what is read of the matrices.
-    extra = 4 * tiles_m * tiles_n if given.mask is not None or given.bias is not None else 0
-    extra += elements * (1 if given.mask is not None else 4 if given.bias is not None else 0)
-    dots = 4 * tiles_m * offsets + 4 * 4 * n * 2 * e  # O and dO
-    keys = dots + 2 * tiles_n * offsets + 4 * 2 * m * (d + e) + streamed_rows * (d + e + 2) + extra
-    queries = dots + 4 * tiles_m * offsets + 4 * 4 * n * (d + e + 2) + streamed_columns * (d + e) + extra
-    if case == "positions":  # and their own positions, more than once
+    seen, by_queries, by_keys = sees(given), 4 * 5, 2 * 3  # programs of 16 queries, of 32 keys
+    visited = visible_tiles(seen, *tiles)
+    (n, m), rows, columns = seen.shape[1:], sum(t[0] for t in visited), sum(t[1] for t in visited)
+    # Each program reads its lengths and offset; a byte for each tile tells whether to visit it.
+    own = 4 * sum(p is not None for p in (bound.p_offset, bound.p_q_lens, bound.p_kv_lens))
+    dots = by_queries * own + 4 * 4 * n * 2 * e
+    matrix = 1 if given.mask is not None else 4 if given.bias is not None else 0
+    matrices = 4 * 5 * 3 * (matrix > 0) + matrix * sum(t[0] * t[1] for t in visited)
+    keys = dots + by_keys * own + 4 * (2 * m * (d + e) + rows * (d + e + 2)) + matrices
+    queries = dots + by_queries * own + 4 * (4 * n * (d + e + 2) + columns * (d + e)) + matrices
+    if case == "positions":  # which are read more than once
         assert keys <= read["dk"] <= 1.5 * keys
         assert queries <= read["dq"] <= 1.5 * queries
     else:
-        assert (read["dk"], read["dq"]) == (keys, queries)
-    assert (case == "nothing") == (len(pairs) == 4 * tiles_m * tiles_n)
+        assert read == {"dk": keys, "dq": queries}
+    assert case == "nothing" or len(visited) < 4 * 5 * 3
 
 
 def test_a_run_tells_of_its_gradients() -> None:
