@@ -9,14 +9,14 @@ coefficients were fitted on one core of a two-core x86-64 server and then raised
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kernels.decode.splits import make_plan, rows_per_kv_head
 from kernels.flash.tiles import choose_tiles, padded_dim
 from kernels.mla.forms import chosen_form, largest_tile, multiply_adds, work
 from kernels.positions import visible_pairs
-from kernels.registry import ENGINES, MATRICES
+from kernels.registry import ENGINES, MATRICES, MAX_DECODE_LEN
 from kernels.spec.model import RunSpec
 from kernels.spec.values import ROUNDED
 
@@ -41,13 +41,22 @@ COSTS = {
     "eager": Cost(1e-3, 1e-5, 0.0, 5.5e-8, 5e-11, 28.0),
     "sdpa": Cost(2e-4, 5e-6, 0.0, 2e-9, 5e-11, 5.0),
     "flash": Cost(1e-2, 1.5e-2, 7e-3, 4e-8, 1.2e-10, 40.0),
-    "decode": Cost(1e-2, 8e-3, 4e-3, 4e-8, 1.2e-10, 40.0, 1.8e-7),
+    "decode": Cost(1e-2, 8e-3, 4e-3, 4e-8, 1.2e-10, 40.0, 3e-8),
     "mla": Cost(1e-2, 1e-2, 7e-3, 1e-7, 1.2e-10, 40.0, 2.5e-7),
 }
-DECODING = ("decode",)  # of a few queries, by the kernels of kernels/decode
-HALF_PRECISION_FACTOR = {"reference": 1.0, "eager": 1.2, "sdpa": 3.0, "flash": 2.0, "decode": 2.0, "mla": 3.0}
+PAGED_FACTOR = 1.5  # where a table is asked for the page of every key
+HALF_PRECISION_FACTOR = {
+    "reference": 1.0,
+    "eager": 1.2,
+    "sdpa": 3.0,
+    "flash": 2.0,
+    "decode": 2.0,
+    "paged": 2.0,
+    "mla": 3.0,
+}
 MASKING_FACTOR = 2.0  # masks, biases and softcaps on whole matrices: further passes over them
-TERMS_FACTOR = 8.0  # the same on the flat tiles of decoding, where a pass costs more than a product
+TERMS_FACTOR = 3.0  # the same on the flat tiles of decoding, where a pass costs more than a product
+PAGED_BYTES = 16.0  # of each number that is put in pages: of float32, twice, at most twice as many slots
 LOADED_BYTES = 40.0  # working memory for each number of K and V in a tile: itself, its address, its mask
 FIXED_SECONDS = 0.02
 FIXED_BYTES = 4 * 2**20
@@ -143,10 +152,10 @@ def _seconds(spec: RunSpec, engine: str) -> float:
     """One call on one core."""
     if engine == "mla":
         return _latent_seconds(spec)
-    cost, programs = COSTS[engine], spec.batch * spec.num_heads
+    cost, programs = _cost(spec, engine), spec.batch * spec.num_heads
     tiles, scores, loads = 0, 1.0 * programs * spec.q_len * spec.kv_len, 0
     width = spec.head_dim + spec.v_head_dim
-    if engine in DECODING:
+    if _is_decoding(spec, engine):
         width = padded_dim(spec.head_dim) + padded_dim(spec.v_head_dim)
         programs, tiles, scores, loads = _decoded(spec)
     elif ENGINES[engine].is_triton:
@@ -175,6 +184,19 @@ def _latent_seconds(spec: RunSpec) -> float:
     seconds = cost.per_call + cost.per_program * done.programs + cost.per_tile * done.tiles
     seconds += cost.per_score * done.scores + cost.per_multiply * done.multiplies * factor
     return seconds + cost.per_load * done.loads + ROW_SECONDS * _rows(spec)
+
+
+def _is_decoding(spec: RunSpec, engine: str) -> bool:
+    """Whether the kernels of kernels/decode do the work, for a few queries."""
+    return engine == "decode" or (engine == "paged" and spec.q_len <= MAX_DECODE_LEN)
+
+
+def _cost(spec: RunSpec, engine: str) -> Cost:
+    """What ``paged`` costs depends on whose kernels do the work, and on the table."""
+    if engine != "paged":
+        return COSTS[engine]
+    cost = COSTS["decode" if _is_decoding(spec, engine) else "flash"]
+    return replace(cost, per_tile=PAGED_FACTOR * cost.per_tile, per_load=PAGED_FACTOR * cost.per_load)
 
 
 def _modifies_scores(spec: RunSpec) -> bool:
@@ -218,7 +240,7 @@ def _decoding_bytes(spec: RunSpec) -> float:
     all of which the second kernel takes into one tile if it can."""
     plan = make_plan(spec, multiprocessors=None)
     width = padded_dim(spec.head_dim) + padded_dim(spec.v_head_dim)
-    tile = plan.block_m * plan.block_n * COSTS[spec.engine].bytes_per_score
+    tile = plan.block_m * plan.block_n * _cost(spec, spec.engine).bytes_per_score
     states = plan.num_splits * spec.batch * spec.num_heads * spec.q_len * (padded_dim(spec.v_head_dim) + 2)
     return max(tile + plan.block_n * width * LOADED_BYTES, LOADED_BYTES * min(states, 2**21)) + 4 * states
 
@@ -235,8 +257,8 @@ def _bytes(spec: RunSpec) -> int:
         held = block_m * block_n
     elif spec.engine == "sdpa":
         held = per_head * (1 if spec.attention.alibi_slopes is None else spec.num_heads)
-    engine = held * COSTS[spec.engine].bytes_per_score * (2 if spec.dtype == "float64" else 1)
-    if spec.engine in DECODING:
+    engine = held * _cost(spec, spec.engine).bytes_per_score * (2 if spec.dtype == "float64" else 1)
+    if _is_decoding(spec, spec.engine):
         engine = _decoding_bytes(spec)
     elif spec.engine == "mla":
         engine = LOADED_BYTES * largest_tile(spec, interpreted=True)
@@ -254,7 +276,8 @@ def _input_bytes(spec: RunSpec) -> float:
     if spec.is_latent:
         rows = spec.batch * spec.num_heads
         made = rows * (spec.kv_len * (spec.head_dim + spec.v_head_dim) + spec.q_len * spec.head_dim)
-    return 24 * sum(elements) + GENERATED_BYTES * max(seeded, default=0) + EXPANDED_BYTES * made
+    paged = PAGED_BYTES * sum(elements) if spec.engine == "paged" else 0.0
+    return 24 * sum(elements) + GENERATED_BYTES * max(seeded, default=0) + EXPANDED_BYTES * made + paged
 
 
 def _result_bytes(spec: RunSpec) -> float:
@@ -269,10 +292,12 @@ def modelled_traffic(spec: RunSpec) -> dict[str, Any]:
 
     * eager and reference: the score and the weight matrix each written once and read once more;
     * flash on a GPU: K and V once for each tile of queries (of which causal masking skips a share);
-    * decode on a GPU: no more (the states of its splits, a few rows each, are left out);
+    * decode on a GPU, and paged with few queries: no more (the states of splits, a few rows each, are left
+      out, and pages that several rows name are read for each);
     * mla on a GPU: what its tiles hold, padding included.
     """
     item = ITEM_BYTES[spec.dtype]
+    numbers = spec.kv_len * (spec.head_dim + spec.v_head_dim)
     read = sum(given.elements * (item if name in ROUNDED else 4) for name, given in spec.inputs.items())
     written = sum(output_elements(spec, name) * _item_bytes(spec, name) for name in spec.returns)
     pairs = spec.batch * spec.num_heads * spec.q_len * spec.kv_len
@@ -281,10 +306,13 @@ def modelled_traffic(spec: RunSpec) -> dict[str, Any]:
         read, written = read + 2 * matrix, written + 2 * matrix
     elif spec.engine == "mla":
         read = work(spec, interpreted=False).loads * item
-    elif ENGINES[spec.engine].is_triton and spec.engine not in DECODING and pairs:
+    elif ENGINES[spec.engine].is_triton and not _is_decoding(spec, spec.engine) and pairs:
         block_m, _ = choose_tiles(spec, interpreted=False)
         share = visible_pairs(spec) / pairs if spec.attention.is_causal else 1.0
-        keys = spec.batch * spec.num_heads * spec.kv_len * (spec.head_dim + spec.v_head_dim) * item
+        keys = spec.batch * spec.num_heads * numbers * item
         queries = spec.inputs["q"].elements * item
         read = queries + int(keys * math.ceil(spec.q_len / block_m) * share)
+    elif spec.is_paged and spec.engine == "paged":
+        tables = 4 * (spec.inputs["block_table"].elements + spec.batch)
+        read = spec.inputs["q"].elements * item + spec.batch * spec.num_kv_heads * numbers * item + tables
     return {"bytes_read": read, "bytes_written": written, "method": "model"}

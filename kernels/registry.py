@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernels.spec.attention import MAX_BLOCK, MAX_BLOCK_ELEMENTS, MAX_SPLITS, MIN_BLOCK
+from kernels.spec.attention import MAX_BLOCK, MAX_BLOCK_ELEMENTS, MAX_PAGE_SIZE, MAX_SPLITS, MIN_BLOCK
 from kernels.spec.latent import AXES, MLA_INPUTS, PLAIN_INPUTS
 from kernels.spec.model import Options, RunSpec
 from kernels.spec.problems import FieldProblem, join, one_of
@@ -69,7 +69,7 @@ INPUT_SHAPES: dict[str, str] = {
 # Queries of the decode kernels; more fill tiles of their own, as the flash kernel's do.
 MAX_DECODE_LEN = 16
 # Engines that the contract names and that are still to come.
-PLANNED = frozenset({"paged", "linear", "performer", "scan"})
+PLANNED = frozenset({"linear", "performer", "scan"})
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,41 @@ ENGINES: dict[str, Engine] = {
             notes=(
                 *_INTERPRETER_NOTES,
                 "The query heads that share a key head are rows of one tile: each key and value is read once "
-                "for all of them, as far as their rows fit in a tile (64 on a GPU).",
+                "for all of them, as far as their rows fit in a tile (16 to 64 on a GPU).",
+            ),
+        ),
+        Engine(
+            name="paged",
+            title="Paged (our Triton kernels)",
+            summary="Attention over a cache in pages, found by block tables; new tokens are appended to it.",
+            module="kernels.paged.launch",
+            features=_SOFTMAX | {"paged"},
+            returns=frozenset({"out", "lse", *PRESENT}),
+            dtypes=("float32", "float16", "bfloat16"),
+            devices=("cpu", "cuda"),
+            options={
+                "block_n": _block_option("Keys per tile; null: chosen for the machine."),
+                "num_splits": {
+                    **_SPLITS_OPTION,
+                    "description": f"As for decode, up to {MAX_DECODE_LEN} queries.",
+                },
+                "page_size": {
+                    "description": "Tokens per page of contiguous k and v; null: 16, or those of the pages.",
+                    "type": ["integer", "null"],
+                    "minimum": 1,
+                    "maximum": MAX_PAGE_SIZE,
+                    "default": None,
+                },
+            },
+            max_head_dim=256,
+            is_triton=True,
+            notes=(
+                *_INTERPRETER_NOTES,
+                f"Up to {MAX_DECODE_LEN} queries are the decode kernels' work, more the flash kernel's; both "
+                "read the pages where they lie.",
+                "Contiguous k and v are put in pages in a shuffled order. With a past, it is what the pages "
+                "hold, and the new tokens are appended by a kernel.",
+                "RoPE turns the k of a block_table as any other: each row gets rotated pages of its own.",
             ),
         ),
         Engine(
@@ -307,6 +341,7 @@ def unsupported(spec: RunSpec) -> list[FieldProblem]:
         if name not in engine.returns:
             able = [e.name for e in others if name in e.returns]
             refuse(join("/return", index), f"the result {name}", able)
+    problems += _unused_splits(spec, engine)
     for name in _options_used(spec):
         if name not in engine.options:
             able = [e.name for e in ENGINES.values() if name in e.options]
@@ -340,6 +375,15 @@ def _widths(spec: RunSpec) -> Iterator[tuple[str, str, str, int]]:
     yield "max_head_dim", "w_uv" if spec.is_latent else "v", "head dim", spec.v_head_dim
     if spec.is_latent:
         yield "max_latent_dim", "c_kv", "latent dim", spec.inputs["c_kv"].shape[-1]
+
+
+def _unused_splits(spec: RunSpec, engine: Engine) -> list[FieldProblem]:
+    """An engine of any q_len that splits keys does so for a few queries only."""
+    splits = spec.options.num_splits is not None and "num_splits" in engine.options
+    if not splits or engine.max_q_len is not None or spec.q_len <= MAX_DECODE_LEN:
+        return []
+    detail = f"num_splits is for up to {MAX_DECODE_LEN} queries and q_len is {spec.q_len}; leave it out"
+    return [FieldProblem("/options/num_splits", "unsupported", detail)]
 
 
 def _options_used(spec: RunSpec) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,16 @@ import triton
 from kernels.decode.kernel import decode_split
 from kernels.decode.merge import States, merge_splits
 from kernels.decode.splits import Plan, make_plan, merge_tile
-from kernels.engines import Array, Prepared
+from kernels.engines import Array, Place, Prepared
 from kernels.engines.tensors import TORCH_DTYPES, as_inputs, to_numpy, to_tensor
-from kernels.flash.arguments import Place, rows, shared_arguments, terms
+from kernels.flash.arguments import Place as PlaceArray
+from kernels.flash.arguments import rows, shared_arguments, terms
 from kernels.flash.interpreter import INTERPRETED, on_device
 from kernels.flash.launch import KERNEL_VERSION as FLASH_VERSION
 from kernels.flash.launch import require_triton, working_dtype
 from kernels.flash.logits import Terms
 from kernels.flash.memory import Rows
+from kernels.flash.rotation import recorder, rotator
 from kernels.flash.tiles import padded_dim
 from kernels.operands import Operands, operands
 from kernels.registry import MAX_DECODE_LEN
@@ -31,6 +33,7 @@ SOURCES = ("kernel.py", "merge.py")
 KERNEL_VERSION = hashlib.sha256(
     FLASH_VERSION.encode() + b"".join((Path(__file__).parent / name).read_bytes() for name in SOURCES)
 ).hexdigest()[:12]
+COMPILED_FOR = 132  # multiprocessors (an H100's), where no GPU is there to be asked: they decide the splits
 KERNELS = {"decode_split": decode_split, "merge_splits": merge_splits}
 
 
@@ -38,7 +41,7 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     """Move the inputs to ``device`` and bind them; raises CannotRunError where no kernel can run."""
     require_triton(device, spec.engine)
     dtype, notes = working_dtype(spec)
-    given = operands(spec, arrays, dtype=np.float32)
+    given = operands(spec, arrays, dtype=np.float32, rotate=rotator(device))
     plan = make_plan(spec, multiprocessors=multiprocessors(device))
     q, k, v = (to_tensor(array, device, dtype) for array in (given.q, given.k, given.v))
     bound = decode_terms(given, plan, lambda array: to_tensor(array, device))
@@ -54,6 +57,32 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     return Prepared(compute, collect, (*notes, said(plan)))
 
 
+def kernels_of(
+    spec: RunSpec, arrays: Mapping[str, Array], place: Place
+) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """See ``kernels.engines``: the splits, their merger and the rotation."""
+    rotate, rotations = recorder(place)
+    given = operands(spec, arrays, dtype=np.float32, rotate=rotate)
+    keys, values = (rows(place(array, spec.dtype), array.shape) for array in (given.k, given.v))
+    yield from decode_kernels(spec, given, keys, values, place)
+    yield from rotations
+
+
+def decode_kernels(
+    spec: RunSpec, given: Operands, keys: Rows, values: Rows, place: Place
+) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """``kernels_of`` for the attention itself, whose keys and values may be pages."""
+    plan = make_plan(spec, multiprocessors=COMPILED_FOR)
+    bound = decode_terms(given, plan, place)
+    inputs, full = place(given.q, spec.dtype), place(given.q, "float32")
+    states = States(full, full, full, spec.batch * spec.num_heads * spec.q_len)
+    launched = arguments(
+        given, bound, plan, queries=rows(inputs, given.q.shape), keys=keys, values=values, states=states,
+        out=inputs, lse=full, interpreted=False,
+    )  # fmt: skip
+    yield from ((name, KERNELS[name], launched[name]) for name in launched)
+
+
 def multiprocessors(device: str) -> int | None:
     """How many the GPU has; None in the interpreter."""
     if INTERPRETED or device == "cpu":
@@ -67,7 +96,7 @@ def said(plan: Plan) -> str:
     return f"Keys read in {splits}, {plan.block_n} keys to a tile."
 
 
-def decode_terms(given: Operands, plan: Plan, place: Place) -> Terms:
+def decode_terms(given: Operands, plan: Plan, place: PlaceArray) -> Terms:
     """``arguments.terms`` for tiles that hold every query of all heads that share a key head."""
     return terms(given, (MAX_DECODE_LEN, plan.block_n), place, group=given.group)
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernels.flash.tiles import INTERPRETER_BLOCK, default_tiles, next_power_of_two, padded_dim
+from kernels.flash.tiles import INTERPRETER_BLOCK, MIN_DIM, next_power_of_two, padded_dim
 from kernels.spec.attention import MAX_SPLITS
 from kernels.spec.model import RunSpec
 
 RESIDENT = 2  # programs that share a multiprocessor: enough that one loads while the other computes
-OVERHEAD_TILES = (
-    1  # what a program costs beside its tiles, in tiles: loading Q, filling the pipeline, its state
-)
-MAX_ROWS = 64  # of a tile on a GPU: with 128 the accumulator no longer fits in registers
+OVERHEAD_TILES = 1  # what a program costs beside its tiles, in tiles: Q, a pipeline to fill, its state
 MERGE_ELEMENTS = 4096  # of a tile of states on a GPU: 32 float32 in each thread of a program
 
 
@@ -33,22 +30,27 @@ def make_plan(spec: RunSpec, *, multiprocessors: int | None) -> Plan:
     """
     asked_n, asked_splits = spec.options.block_n, spec.options.num_splits
     rows, kv_len = rows_per_kv_head(spec), spec.kv_len
-    block_m, block_n = default_tiles(
-        rows,
-        kv_len if asked_splits is None else -(-kv_len // asked_splits),
-        max(spec.head_dim, spec.v_head_dim),
-        spec.dtype,
-        interpreted=multiprocessors is None,
-    )
-    if multiprocessors is not None:
-        block_m = min(block_m, MAX_ROWS)
-    block_n = asked_n or block_n
+    largest_m, largest_n = largest_tile(spec, interpreted=multiprocessors is None)
+    longest = kv_len if asked_splits is None else -(-kv_len // asked_splits)
+    block_m, block_n = (max(MIN_DIM, next_power_of_two(length)) for length in (rows, longest))
+    block_m, block_n = min(block_m, largest_m), asked_n or min(block_n, largest_n)
     if asked_splits is None:
         programs = spec.batch * spec.num_kv_heads * -(-rows // block_m)
         splits = choose_splits(programs, -(-visible_span(spec) // block_n), multiprocessors)
     else:
         splits = max(1, min(asked_splits, -(-kv_len // block_n)))
     return Plan(block_m, block_n, splits)
+
+
+def largest_tile(spec: RunSpec, *, interpreted: bool) -> tuple[int, int]:
+    """(block_m, block_n): on a GPU the largest that hardly spill a register (40 bytes at most), compiled for
+    every target with every term of a logit but masks."""
+    if interpreted:
+        return INTERPRETER_BLOCK, INTERPRETER_BLOCK
+    width = padded_dim(max(spec.head_dim, spec.v_head_dim))
+    if spec.dtype == "float32":
+        return 16, 16
+    return (64 if width <= 64 else 32), (64 if width <= 128 else 32)
 
 
 def rows_per_kv_head(spec: RunSpec) -> int:

@@ -62,14 +62,14 @@ def row_starts(X, i_batch, i_head, o_row, b_inside):
 
     64-bit before anything is multiplied: row · stride passes 2³¹ in long sequences.
     """
-    o_row = o_row.to(tl.int64)
     if X.pages is None:
-        o_start = i_batch * X.stride_batch + o_row * X.stride_row
+        o_start = i_batch * X.stride_batch + o_row.to(tl.int64) * X.stride_row
     else:
-        # No row is negative: inside a kernel, // and % round towards zero as in C.
+        # No row is negative: inside a kernel, // and % round towards zero as in C. Divided while it has 32
+        # bits, for dividing 64 takes a GPU many instructions.
         p_page = X.pages.p_table + i_batch * X.pages.stride_batch + o_row // X.pages.size
         o_page = tl.load(p_page, mask=b_inside, other=0).to(tl.int64)
-        o_start = o_page * X.stride_batch + o_row % X.pages.size * X.stride_row
+        o_start = o_page * X.stride_batch + (o_row % X.pages.size).to(tl.int64) * X.stride_row
     return o_start + i_head * X.stride_head
 
 

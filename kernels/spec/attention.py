@@ -17,6 +17,7 @@ MAX_HEADS = 65_536
 MIN_BLOCK, MAX_BLOCK = 16, 1024  # tl.dot wants at least 16; 1024 × 1024 is Triton's largest tile
 MAX_BLOCK_ELEMENTS = 2**20
 MAX_SPLITS = 1024
+MAX_PAGE_SIZE = 65_536
 MAX_WARMUP, MAX_ITERS = 100, 1000
 
 ATTENTION_FIELDS = tuple(Attention.__dataclass_fields__)
@@ -115,7 +116,7 @@ def parse_options(value: object, problems: Problems) -> Options:
         block_m=block_m,
         block_n=block_n,
         num_splits=reader.integer_or_null("num_splits", 1, MAX_SPLITS),
-        page_size=reader.integer_or_null("page_size", 1, 65_536),
+        page_size=reader.integer_or_null("page_size", 1, MAX_PAGE_SIZE),
         kv_dtype=reader.choice_or_null("kv_dtype", KV_DTYPES),
         kv_scale=reader.choice("kv_scale", "per_token_head", ("per_tensor", "per_token_head")),
         form=reader.choice_or_null("form", ("expanded", "absorbed")),

@@ -216,7 +216,7 @@ def test_what_was_asked_for_is_what_is_planned() -> None:
     assert plan(132, num_splits=3).num_splits == 3
     assert plan(132).num_splits == -(-1000 // plan(132).block_n)
     windowed = make("decode", (1, 8, 2, 1, 10_000, 64), attention={"window": [99, 0]})[0]
-    assert make_plan(windowed, multiprocessors=132).num_splits == -(-100 // 32)
+    assert make_plan(windowed, multiprocessors=132).num_splits == -(-100 // 16)
 
 
 @pytest.mark.parametrize("interpreted", [True, False])
