@@ -1,4 +1,4 @@
-"""Helpers for launches, in Triton's interpreter above all: patch its language once, count its memory traffic.
+"""Helpers for launches, in Triton's interpreter above all: run it faster, count its memory traffic.
 
 Those two reach into ``triton.runtime.interpreter`` of the pinned Triton version; on a GPU neither does
 anything.
@@ -6,9 +6,11 @@ anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -43,28 +45,86 @@ def on_device() -> Iterator[None]:
 
 @contextmanager
 def patched_once() -> Iterator[None]:
-    """Let one launch replace Triton's language by numpy once, not again in every helper it calls.
+    """Let one launch replace Triton's language by numpy once, and do again nothing that can be remembered.
 
-    The interpreter re-patches all of ``triton.language`` (1.7 ms) at each call of a ``@triton.jit`` helper,
-    although its caller has just done so; small kernels written with helpers spend most of their time there.
+    What a kernel computes is left as it is. But most of the time of a small tile goes to what surrounds it:
+    the interpreter patches all of ``triton.language`` (1.7 ms) at each call of a ``@triton.jit`` helper,
+    although its caller has just done so; it computes every integer sum again in 64 bits, for a check that is
+    off; it makes the same types over and over; and it fills a whole tile with each scalar.
     """
-    original = interpreter._patch_lang
+    builder, original = interpreter.interpreter_builder, interpreter._patch_lang
     done: set[frozenset[int]] = set()
 
     def patch(fn: Any) -> Any:
-        languages = frozenset(
-            id(value) for value in fn.__globals__.values() if value is tl or value is tl.core
-        )
+        languages = _languages(fn)
         if languages in done:
             return interpreter._LangPatchScope()
         done.add(languages)
         return original(fn)
 
-    interpreter._patch_lang = patch
+    checked = builder.options.debug and builder.options.sanitize_overflow
+    changes = (
+        (interpreter, "_patch_lang", patch),
+        (interpreter, "_get_np_dtype", _np_dtype),
+        (builder, "options", replace(builder.options, sanitize_overflow=checked)),
+        (interpreter.InterpreterBuilder, "create_splat", _splat),
+        (tl.core.block_type, "__init__", _make_block_type),
+        (tl.core.tensor, "__init__", _make_tensor),
+    )
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
     try:
+        for owner, name, value in changes:
+            setattr(owner, name, value)
         yield
     finally:
-        interpreter._patch_lang = original
+        for owner, name, value in before:
+            setattr(owner, name, value)
+
+
+@cache
+def _languages(fn: Any) -> frozenset[int]:
+    """Under which names, if any, a function knows the language that is to be patched."""
+    return frozenset(id(value) for value in fn.__globals__.values() if value is tl or value is tl.core)
+
+
+_ORIGINAL_DTYPE: Callable[[Any], Any] = interpreter._get_np_dtype
+_ORIGINAL_BLOCK_TYPE: Callable[[Any, Any, Any], None] = tl.core.block_type.__init__
+_dtypes: dict[str, Any] = {}
+_block_types: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}
+
+
+def _np_dtype(of: Any) -> Any:
+    """numpy's dtype of a Triton type, by its name."""
+    name = of.scalar.name
+    if name not in _dtypes:
+        _dtypes[name] = _ORIGINAL_DTYPE(of)
+    return _dtypes[name]
+
+
+def _splat(self: Any, block: Any, scalar: Any) -> Any:
+    """A scalar in every place of a tile, which one number in memory can be."""
+    data = np.broadcast_to(np.reshape(scalar.data, ()), tuple(block.shape))
+    return interpreter.TensorHandle(data, scalar.dtype.scalar)
+
+
+def _make_block_type(self: Any, element_ty: Any, shape: Any) -> None:
+    """``block_type.__init__``; a type never changes, so that equal ones may share what they hold."""
+    key = element_ty.name, tuple(int(getattr(size, "value", size)) for size in shape)
+    if key not in _block_types:
+        _ORIGINAL_BLOCK_TYPE(self, element_ty, shape)
+        _block_types[key] = dict(vars(self))
+    vars(self).update(_block_types[key])
+
+
+def _make_tensor(self: Any, handle: Any, type: Any) -> None:
+    """``tensor.__init__``."""
+    self.handle, self.type, self.dtype = handle, type, type.scalar
+    self.shape, self.numel = _shape(tuple(type.shape) if type.is_block() else ())
+
+
+@cache
+def _shape(sizes: tuple[int, ...]) -> tuple[Any, Any]:
+    return tl.core.tuple([tl.core.constexpr(size) for size in sizes]), tl.core.constexpr(math.prod(sizes))
 
 
 @dataclass

@@ -158,10 +158,13 @@ def logits(b_s, R, T, o_n, n_keys, MASKED: tl.constexpr):
 @triton.jit
 def visible(R, T, o_n, n_keys):
     """Which queries see which keys: booleans, [BM, BN] or [1, BN] where all queries see the same."""
-    b_see = o_n[None, :] < n_keys
     position = key_positions(T, R.i_batch, o_n, n_keys)
-    if T.right is not None:
-        b_see = b_see & (position[None, :] <= R.last[:, None])
+    if (T.right is not None) and (T.q_positions is None):
+        b_see = position[None, :] <= R.last[:, None]  # which is a key that there is
+    else:
+        b_see = o_n[None, :] < n_keys
+        if T.right is not None:
+            b_see = b_see & (position[None, :] <= R.last[:, None])
     if T.left is not None:
         b_see = b_see & (position[None, :] >= R.first[:, None])
     if T.mask is not None:
