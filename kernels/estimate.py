@@ -1,8 +1,9 @@
 """What a run will cost, before it runs: arithmetic on the spec, in microseconds, without torch.
 
 ``flops`` counts the two matrix products over the pairs that the mask lets through, 2·pairs·(d + d_v); with
-nothing masked and d_v = d that is the familiar 4·B·H·Lq·Lk·d. ``bytes_min`` reads each input and writes each
-result once. ``predicted_seconds`` and ``predicted_bytes`` decide admission, so they lean upwards:
+nothing masked and d_v = d that is the familiar 4·B·H·Lq·Lk·d. Gradients are two and a half times as much
+again. The lengths of a ragged batch are data: every row counts as full. ``bytes_min`` reads each input and
+writes each result once. ``predicted_seconds`` and ``predicted_bytes`` decide admission, so they lean upwards:
 coefficients were fitted on one core of a two-core x86-64 server and then raised (see ``Cost``).
 """
 
@@ -16,7 +17,7 @@ from kernels.decode.splits import make_plan, rows_per_kv_head
 from kernels.flash.tiles import choose_tiles, padded_dim
 from kernels.mla.forms import chosen_form, largest_tile, multiply_adds, work
 from kernels.positions import visible_pairs
-from kernels.registry import ENGINES, MATRICES, MAX_DECODE_LEN
+from kernels.registry import ENGINES, GRADIENTS, MATRICES, MAX_DECODE_LEN
 from kernels.spec.model import RunSpec
 from kernels.spec.values import ROUNDED
 
@@ -37,7 +38,7 @@ class Cost:
 
 
 COSTS = {
-    "reference": Cost(5e-4, 2.5e-4, 0.0, 6e-8, 1.5e-10, 48.0),
+    "reference": Cost(5e-4, 2.5e-4, 0.0, 6e-8, 1.5e-10, 80.0),  # with the bounds of its errors
     "eager": Cost(1e-3, 1e-5, 0.0, 5.5e-8, 5e-11, 28.0),
     "sdpa": Cost(2e-4, 5e-6, 0.0, 2e-9, 5e-11, 5.0),
     "flash": Cost(1e-2, 1.5e-2, 7e-3, 4e-8, 1.2e-10, 40.0),
@@ -58,6 +59,14 @@ MASKING_FACTOR = 2.0  # masks, biases and softcaps on whole matrices: further pa
 TERMS_FACTOR = 3.0  # the same on the flat tiles of decoding, where a pass costs more than a product
 PAGED_BYTES = 16.0  # of each number that is put in pages: of float32, twice, at most twice as many slots
 LOADED_BYTES = 40.0  # working memory for each number of K and V in a tile: itself, its address, its mask
+GRADIENT_FACTOR = 3.5  # forward and backward
+# Working memory for each score: of one head of the reference; of torch's positions and masks, and its floats.
+REFERENCE_MASKING_BYTES, REFERENCE_GRADIENT_BYTES = 60.0, 70.0
+DISTANCE_BYTES, BIAS_BYTES, GRADIENT_BYTES = 24.0, 16.0, 40.0
+PATTERN_SECONDS, PATTERN_BYTES = 2e-8, 8.0
+REFERENCE_ROW_BYTES = 64.0  # of each number of one head's q, k, v and out
+ROTATED_SECONDS, ROTATED_BYTES = 5e-8, 40.0
+GATHERED_SECONDS, GATHERED_BYTES = 2e-8, 32.0
 FIXED_SECONDS = 0.02
 FIXED_BYTES = 4 * 2**20
 # Whatever the engine: inputs made from a seed, maxima and sums of each row, results beside their reference.
@@ -90,6 +99,8 @@ def estimate(spec: RunSpec) -> Estimate:
     reference."""
     item = ITEM_BYTES[spec.dtype]
     flops = 2 * _multiply_adds(spec)
+    if _differentiates(spec):
+        flops = int(flops * GRADIENT_FACTOR)
     input_elements = sum(given.elements for given in spec.inputs.values())
     input_bytes = sum(
         given.elements * (item if name in ROUNDED else 4) for name, given in spec.inputs.items()
@@ -123,13 +134,43 @@ def output_elements(spec: RunSpec, name: str) -> int:
     rows = spec.batch * spec.num_heads * spec.q_len
     if name in MATRICES:
         return rows * spec.kv_len
-    return {"out": rows * spec.v_head_dim, "lse": rows}.get(name, 0)
+    if name in ("dk", "dv"):
+        return spec.inputs[name[1:]].elements
+    keys = spec.batch * spec.num_kv_heads * spec.kv_len
+    return {
+        "out": rows * spec.v_head_dim,
+        "lse": rows,
+        "dq": rows * spec.head_dim,
+        "present_key": keys * spec.head_dim,
+        "present_value": keys * spec.v_head_dim,
+    }[name]
 
 
 def _item_bytes(spec: RunSpec, name: str) -> int:
     if spec.engine == "reference":
         return 8
-    return max(4, ITEM_BYTES[spec.dtype]) if name != "out" else ITEM_BYTES[spec.dtype]
+    return ITEM_BYTES[spec.dtype] if name not in ("lse", *MATRICES) else max(4, ITEM_BYTES[spec.dtype])
+
+
+def _differentiates(spec: RunSpec) -> bool:
+    return any(name in spec.returns for name in GRADIENTS)
+
+
+def _rotated(spec: RunSpec) -> int:
+    """Numbers that RoPE turns, or passes on."""
+    if spec.attention.rope is None:
+        return 0
+    return spec.batch * (spec.num_heads * spec.q_len + spec.num_kv_heads * spec.kv_len) * spec.head_dim
+
+
+def _gathered(spec: RunSpec) -> int:
+    """Numbers of pages that are put in a row."""
+    keys = spec.batch * spec.num_kv_heads * spec.kv_len
+    return keys * (spec.head_dim + spec.v_head_dim) if spec.is_paged else 0
+
+
+def _pattern_pairs(spec: RunSpec) -> int:
+    return spec.batch * spec.q_len * spec.kv_len if spec.attention.pattern is not None else 0
 
 
 def _computed(spec: RunSpec) -> dict[str, int]:
@@ -140,7 +181,10 @@ def _computed(spec: RunSpec) -> dict[str, int]:
 def _fixed_seconds(spec: RunSpec) -> float:
     """What is done once, however often the engine is called."""
     seeded = sum(given.elements for given in spec.inputs.values() if given.source == "seed")
-    return FIXED_SECONDS + GENERATED_SECONDS * seeded + RESULT_SECONDS * sum(_computed(spec).values())
+    operands = ROTATED_SECONDS * _rotated(spec) + GATHERED_SECONDS * _gathered(spec)
+    operands += PATTERN_SECONDS * _pattern_pairs(spec)
+    results = RESULT_SECONDS * sum(_computed(spec).values())
+    return FIXED_SECONDS + GENERATED_SECONDS * seeded + operands + results
 
 
 def _rows(spec: RunSpec) -> int:
@@ -166,10 +210,12 @@ def _seconds(spec: RunSpec, engine: str) -> float:
             programs, tiles, scores = 2 * programs, 2 * tiles, 2 * scores
     elif _modifies_scores(spec):
         scores *= MASKING_FACTOR
+    again = GRADIENT_FACTOR if _differentiates(spec) else 1.0
     per_score = cost.per_score + cost.per_multiply * width
     if spec.dtype == "float16" or (spec.dtype == "bfloat16" and not ENGINES[engine].is_triton):
         per_score *= HALF_PRECISION_FACTOR[engine]
-    seconds = cost.per_call + cost.per_program * programs + cost.per_tile * tiles + per_score * scores
+    seconds = cost.per_program * programs + cost.per_tile * tiles + per_score * scores
+    seconds = cost.per_call + again * seconds
     if spec.is_latent:
         # Made in float64, and for the reference multiplied once more, by what bounds the error.
         made = multiply_adds(spec, "expanded") + 2 * multiply_adds(spec, "absorbed")
@@ -206,7 +252,9 @@ def _modifies_scores(spec: RunSpec) -> bool:
         or attention.window != (None, None)
         or attention.softcap > 0
         or attention.alibi_slopes is not None
-        or "attn_mask" in spec.inputs
+        or attention.pattern is not None
+        or attention.sinks is not None
+        or not {"attn_mask", "q_lens", "kv_lens"}.isdisjoint(spec.inputs)
     )
 
 
@@ -248,23 +296,47 @@ def _decoding_bytes(spec: RunSpec) -> float:
 def _bytes(spec: RunSpec) -> int:
     """Peak memory above an idle worker: copies of the inputs, results twice and once in float64, and what
     scores and rows are held at once."""
-    per_head = spec.q_len * spec.kv_len
-    held = per_head * spec.batch * spec.num_heads
-    if spec.engine == "reference":
-        held = per_head
-    elif ENGINES[spec.engine].is_triton:
-        block_m, block_n = choose_tiles(spec, interpreted=True)
-        held = block_m * block_n
-    elif spec.engine == "sdpa":
-        held = per_head * (1 if spec.attention.alibi_slopes is None else spec.num_heads)
-    engine = held * _cost(spec, spec.engine).bytes_per_score * (2 if spec.dtype == "float64" else 1)
     if _is_decoding(spec, spec.engine):
         engine = _decoding_bytes(spec)
     elif spec.engine == "mla":
         engine = LOADED_BYTES * largest_tile(spec, interpreted=True)
-    reference = per_head * COSTS["reference"].bytes_per_score
-    rows = ROW_BYTES * _rows(spec)
-    return int(FIXED_BYTES + _input_bytes(spec) + _result_bytes(spec) + rows + max(engine, reference))
+    elif ENGINES[spec.engine].is_triton:
+        block_m, block_n = choose_tiles(spec, interpreted=True)
+        engine = block_m * block_n * _cost(spec, spec.engine).bytes_per_score
+    else:
+        engine = _torch_bytes(spec) if spec.engine != "reference" else 0.0
+    rows = ROW_BYTES * _rows(spec) + PATTERN_BYTES * _pattern_pairs(spec)
+    held = max(engine, _reference_bytes(spec))
+    return int(FIXED_BYTES + _input_bytes(spec) + _result_bytes(spec) + rows + held)
+
+
+def _reference_bytes(spec: RunSpec) -> float:
+    """Of one head, and what bounds its errors."""
+    per_score = COSTS["reference"].bytes_per_score
+    per_score += REFERENCE_MASKING_BYTES * _modifies_scores(spec)
+    per_score += REFERENCE_GRADIENT_BYTES * _differentiates(spec)
+    numbers = (spec.q_len + spec.kv_len) * (spec.head_dim + spec.v_head_dim)
+    return spec.q_len * spec.kv_len * per_score + REFERENCE_ROW_BYTES * numbers
+
+
+def _torch_bytes(spec: RunSpec) -> float:
+    """Of eager's score matrices or sdpa's mask: booleans and distances for each row of the batch that has its
+    own (or one for all), and floats for each head."""
+    attention, inputs, pairs = spec.attention, spec.inputs, spec.q_len * spec.kv_len
+    wide = 2 if spec.dtype == "float64" else 1
+    per_row = attention.pattern is not None or not {"attn_mask", "q_lens", "kv_lens"}.isdisjoint(inputs)
+    listed = (attention.q_positions, attention.kv_positions, attention.alibi_slopes)
+    masks = spec.batch if per_row or any(isinstance(given, tuple) for given in listed) else 1
+    held = DISTANCE_BYTES * masks * pairs if _modifies_scores(spec) else 0.0
+    if spec.engine == "eager":
+        held += COSTS["eager"].bytes_per_score * spec.batch * spec.num_heads * pairs * wide
+    elif attention.alibi_slopes is not None or attention.sinks is not None or "attn_mask" in inputs:
+        held += BIAS_BYTES * masks * spec.num_heads * pairs * wide
+    else:
+        held += COSTS["sdpa"].bytes_per_score * pairs * wide
+    if _differentiates(spec):
+        held += GRADIENT_BYTES * spec.batch * spec.num_heads * pairs * wide
+    return held
 
 
 def _input_bytes(spec: RunSpec) -> float:
@@ -277,7 +349,8 @@ def _input_bytes(spec: RunSpec) -> float:
         rows = spec.batch * spec.num_heads
         made = rows * (spec.kv_len * (spec.head_dim + spec.v_head_dim) + spec.q_len * spec.head_dim)
     paged = PAGED_BYTES * sum(elements) if spec.engine == "paged" else 0.0
-    return 24 * sum(elements) + GENERATED_BYTES * max(seeded, default=0) + EXPANDED_BYTES * made + paged
+    moved = ROTATED_BYTES * _rotated(spec) + GATHERED_BYTES * _gathered(spec) + EXPANDED_BYTES * made + paged
+    return 32 * sum(elements) + GENERATED_BYTES * max(seeded, default=0) + moved
 
 
 def _result_bytes(spec: RunSpec) -> float:

@@ -212,11 +212,10 @@ def _expected(
     wanted = tuple(dict.fromkeys(("out", *spec.returns)))
     if spec.engine == "reference":
         return results, dict.fromkeys(wanted, 0.0)
+    given = operands(spec, canonical, dtype=np.float64)
     differentiated = any(name in GRADIENTS for name in wanted)
-    bounds = Bounds(
-        spec, operands(spec, canonical, dtype=np.float64), canonical["dout"] if differentiated else None
-    )
-    expected = reference(spec, canonical, wanted, checkpoint, bounds.observe)
+    bounds = Bounds(spec, given, canonical["dout"] if differentiated else None)
+    expected = reference(spec, canonical, wanted, checkpoint, observe=bounds.observe, given=given)
     return expected, bounds.found(canonical)
 
 

@@ -97,7 +97,8 @@ def automatic_slopes(heads: int) -> list[float]:
 def visible_pairs(spec: RunSpec) -> int:
     """Pairs (query, key) that causal masking and the window let through, over all batch rows and heads.
 
-    Closed form where positions count by one; ``attn_mask`` is not looked at (its data may not exist yet).
+    Closed form where positions count by one; ``attn_mask`` is not looked at (its data may not exist yet), nor
+    are patterns and the lengths of a ragged batch, so that there it is an upper bound.
     """
     attention, rows = spec.attention, spec.batch * spec.num_heads
     left, right = attention.window
@@ -113,6 +114,8 @@ def visible_pairs(spec: RunSpec) -> int:
         upper = spec.q_len * spec.kv_len if right is None else upper
         lower = 0 if left is None else _sum_clamped(offset - left, spec.q_len, spec.kv_len)
         return rows * (upper - lower)
+    if attention.q_positions is None and not {"q_lens", "kv_lens"}.isdisjoint(spec.inputs):
+        return rows * spec.q_len * spec.kv_len  # queries end at a key that is data
     lists = max(_lists(attention.q_positions), _lists(attention.kv_positions))
     return rows * sum(_listed_pairs(spec, row, left, right) for row in range(lists)) // lists
 

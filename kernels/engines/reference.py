@@ -125,13 +125,17 @@ def reference(
     arrays: Mapping[str, Array],
     wanted: tuple[str, ...],
     checkpoint: Callable[[], None] = lambda: None,
+    *,
     observe: Callable[[Head], None] = lambda head: None,
+    given: Operands | None = None,
 ) -> dict[str, Array]:
     """All heads of a spec: canonical arrays in, the ``wanted`` results out, float64.
 
-    ``checkpoint`` is called between heads; it may raise to stop. ``observe`` is shown every head.
+    ``checkpoint`` is called between heads; it may raise to stop. ``observe`` is shown every head. ``given``:
+    the operands in float64, where they are made already.
     """
-    given = operands(spec, arrays, dtype=np.float64)
+    if given is None:
+        given = operands(spec, arrays, dtype=np.float64)
     results = {name: _unread(name, given) for name in wanted if name not in PRESENT}
     for head in heads(given, arrays["dout"] if GRADIENTS.keys() & set(wanted) else None):
         checkpoint()

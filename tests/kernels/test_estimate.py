@@ -6,18 +6,23 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 from kernels import positions
 from kernels.engines.reference import reference
 from kernels.estimate import Estimate, estimate
 from kernels.execute import execute
+from kernels.registry import ENGINES
 from kernels.spec import RunSpec, parse_run
-from tests.kernels.cases import make
+from tests.kernels.cases import Case, cases, make
 
 
-def described(batch: int, heads: int, length: int, dim: int, **fields: object) -> RunSpec:
+def described(
+    batch: int, heads: int, length: int, dim: int, *, dout: bool = False, **fields: object
+) -> RunSpec:
     seeded = {"seed": 1, "shape": [batch, heads, length, dim]}
-    return parse_run({"engine": "flash", "inputs": {"q": seeded, "k": seeded, "v": seeded}, **fields}).spec
+    inputs = dict.fromkeys([*"qkv", *(["dout"] if dout else [])], seeded)
+    return parse_run({"engine": "flash", "inputs": inputs, **fields}).spec
 
 
 def test_flops_are_the_familiar_formula_and_about_half_when_causal() -> None:
@@ -133,3 +138,78 @@ def test_an_estimate_of_the_largest_spec_is_instant_arithmetic() -> None:
 def test_the_web_process_never_needs_torch(module: str) -> None:
     code = f"import sys, {module}; assert not {{'torch', 'triton', 'django'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def seeded(*shape: int) -> dict[str, object]:
+    return {"seed": 2, "shape": list(shape)}
+
+
+N, H, D = 500, 2, 16
+FEATURES: dict[str, dict[str, object]] = {
+    "plain": {},
+    "causal": {"attention": {"is_causal": True}},
+    "alibi and sinks": {"attention": {"alibi_slopes": "auto", "sinks": [0, 1], "window": [9, None]}},
+    "softcap": {"attention": {"softcap": 5}},
+    "mask": {"inputs": {"attn_mask": seeded(N, N)}},
+    "ragged": {"inputs": {"q_lens": [N, 9], "kv_lens": [9, N]}, "attention": {"is_causal": True}},
+    "rope": {"attention": {"rope": {"style": "half"}}},
+    "pattern": {"attention": {"pattern": {"type": "longformer", "window": 9, "global": [0]}}},
+    "gradients": {"inputs": {"dout": seeded(2, H, N, D)}, "return": ["dq", "dk", "dv", "lse"]},
+    "gradients of all": {
+        "inputs": {"dout": seeded(2, H, N, D), "attn_mask": seeded(2, 1, N, N)},
+        "attention": {"alibi_slopes": "auto", "is_causal": True, "softcap": 3, "rope": {"style": "half"}},
+        "return": ["dq", "dk", "dv"],
+    },
+    "matrices": {"return": ["scores", "softcapped_scores", "masked_scores", "weights"]},
+    "past": {
+        "inputs": {"past_key": seeded(2, H, N, D), "past_value": seeded(2, H, N, D)},
+        "return": ["present_key", "present_value"],
+    },
+    "pages": {
+        "inputs": {
+            "q": seeded(2, H, 1, D), "k": seeded(4, 64, H, D), "v": seeded(4, 64, H, D),
+            "block_table": [[0, 1, 2, 3] * 20] * 2,
+        }
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["reference", "eager", "sdpa"])
+@pytest.mark.parametrize("feature", FEATURES)
+def test_predicted_memory_covers_every_feature(feature: str, engine: str) -> None:
+    fields = dict(FEATURES[feature])
+    if engine == "sdpa":
+        fields["attention"] = {**fields.get("attention", {}), "softcap": 0}  # type: ignore[dict-item]
+        wanted = [name for name in fields.get("return", ["out"]) if name in ENGINES["sdpa"].returns]  # type: ignore[attr-defined]
+        fields["return"] = wanted or ["out"]
+    given = {name: seeded(2, H, N, D) for name in "qkv"} | fields.pop("inputs", {})  # type: ignore[operator]
+    parsed = parse_run({"engine": engine, "inputs": given, "timing": {"warmup": 0, "iters": 1}, **fields})
+    predicted = estimate(parsed.spec)
+    tracemalloc.start()  # sees numpy; what torch allocates is in the measured peak
+    try:
+        outcome = execute(parsed.spec, parsed.arrays)
+        traced = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert traced <= predicted.predicted_bytes
+    assert outcome.memory["peak_bytes"] <= predicted.predicted_bytes
+    assert sum(array.size for array in outcome.arrays.values()) == predicted.output_elements
+    assert (
+        outcome.timing["worker_ns"] / 1e9 < 30 * predicted.predicted_seconds
+    )  # a busy machine; not an order
+
+
+def test_gradients_cost_two_and_a_half_times_as_much_again() -> None:
+    plain = described(1, 2, 256, 64)
+    more = described(1, 2, 256, 64, **{"return": ["dq", "dk", "dv"]}, dout=True)
+    assert estimate(more).flops == 3.5 * estimate(plain).flops
+    assert estimate(more).predicted_seconds > 2 * estimate(plain).predicted_seconds
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(cases())
+def test_pairs_are_never_counted_too_few(case: Case) -> None:
+    """Ragged lengths are data: without them the count is an upper bound, with patterns and masks too."""
+    spec, arrays = case.on("reference")
+    masked = reference(spec, arrays, ("masked_scores",))["masked_scores"]
+    assert positions.visible_pairs(spec) >= np.isfinite(masked).sum()
