@@ -17,13 +17,15 @@ infinity. numpy only; nothing here depends on how a processor converts to fp8.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from kernels.arrays import round_to_dtype
+from kernels.operands import Operands
+from kernels.spec.model import RunSpec
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -53,6 +55,29 @@ class Quantised:
     codes: Array
     scale: Array
     kv_dtype: str
+
+
+@dataclass(frozen=True)
+class Cache:
+    """What a run with a kv_dtype keeps of its keys and values."""
+
+    k: Quantised
+    v: Quantised
+
+
+def quantised_cache(spec: RunSpec, given: Operands) -> Cache | None:
+    """The whole k (past and fresh, rotated) and v of a run, each quantised once; None without a kv_dtype."""
+    kv_dtype, kv_scale = spec.options.kv_dtype, spec.options.kv_scale
+    if kv_dtype is None:
+        return None
+    return Cache(*(quantise(array, kv_dtype, kv_scale, given.kv_lens) for array in (given.k, given.v)))
+
+
+def held(given: Operands, cache: Cache | None) -> Operands:
+    """The operands as the cache has them: k and v as the numbers (float64) that their codes stand for."""
+    if cache is None:
+        return given
+    return replace(given, k=dequantise(cache.k, "float64"), v=dequantise(cache.v, "float64"))
 
 
 def quantise(array: Array, kv_dtype: str, kv_scale: str, lens: Array | None = None) -> Quantised:

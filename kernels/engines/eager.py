@@ -18,14 +18,17 @@ from kernels.engines import Array, Prepared
 from kernels.engines.tensors import TORCH_DTYPES, as_inputs, compute_dtype, repeat_heads, to_numpy, to_tensor
 from kernels.numerics import fits_float32
 from kernels.operands import Operands, operands, without_padding, zero_beyond
+from kernels.quantise import held, quantised_cache
 from kernels.spec.model import RunSpec
 
 GRADIENTS = ("dq", "dk", "dv")
+SIMULATED = "The quantised cache is simulated: keys and values are quantised, and decoded first of all."
 
 
 def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared:
     """Move the inputs to ``device`` and bind them."""
     given = without_padding(operands(spec, arrays, dtype=np.float64))
+    given = held(given, quantised_cache(spec, given))
     dout = arrays.get("dout")
     working = compute_dtype(spec.dtype) if fits_float32(given, dout) else torch.float64
     q, k, v = (to_tensor(array, device).to(working) for array in (given.q, given.k, given.v))
@@ -58,7 +61,8 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
         results["out"] = results["out"].to(TORCH_DTYPES[spec.dtype])
         return {name: results[name].detach() for name in wanted}
 
-    return Prepared(compute, lambda results: as_inputs(spec, arrays, given, to_numpy(results)))
+    notes = (SIMULATED,) if spec.options.kv_dtype else ()
+    return Prepared(compute, lambda results: as_inputs(spec, arrays, given, to_numpy(results)), notes)
 
 
 def attend(

@@ -11,21 +11,41 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import triton.language as tl
 
 from kernels.engines import Array
+from kernels.flash.codes import Codes
 from kernels.flash.logits import Terms
 from kernels.flash.memory import Matrix, Rows, Vector
 from kernels.flash.tiles import padded_dim
 from kernels.operands import Operands
+from kernels.quantise import Cache, Quantised
 from kernels.tuning import Tiles, Tiling
 
 Place = Callable[[Array], Any]  # a numpy array → what is passed as its pointer
 POSITION_LIMIT = np.iinfo(np.int32).max // 4
 
 
-def rows(pointer: Any, shape: tuple[int, ...]) -> Rows:
+def rows(pointer: Any, shape: tuple[int, ...], codes: Codes | None = None) -> Rows:
     """A contiguous [batch, heads, len, dim] array."""
-    return Rows(pointer, *strides(shape)[:3])
+    batch, head, row, _ = strides(shape)
+    return Rows(pointer, batch, head, row, codes=codes)
+
+
+def cache_rows(given: Operands, cache: Cache | None, place: Place, place_input: Place) -> tuple[Rows, Rows]:
+    """Keys and values as the kernels take them; of numbers ``place_input`` is the place."""
+    if cache is None:
+        return rows(place_input(given.k), given.k.shape), rows(place_input(given.v), given.v.shape)
+    k, v = (rows(place(x.codes), x.codes.shape, meaning(x, place)) for x in (cache.k, cache.v))
+    return k, v
+
+
+def meaning(quantised: Quantised, place: Place) -> Codes:
+    """How a kernel reads the codes of a contiguous array."""
+    kv_dtype, scale = tl.constexpr(quantised.kv_dtype), quantised.scale
+    if scale.ndim == 0:
+        return Codes(kv_dtype, scale=float(scale))
+    return Codes(kv_dtype, scales=rows(place(scale), (*scale.shape, 1)))
 
 
 def strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -14,14 +14,33 @@ float32, and to bfloat16 (8 significant bits, a wider exponent), it is exact aga
     float16   s eeeee mmmmmmmmmm  (−1)ˢ · 2ᵉ⁻¹⁵ · 1.m;  e = 0: 2⁻¹⁴ · 0.m;  e all ones: ∞, or NaN if m ≠ 0
     fp8_e5m2  s eeeee mm          the same with a shorter m: the upper half of a float16
     fp8_e4m3  s eeee mmm          (−1)ˢ · 2ᵉ⁻⁷ · 1.m;  e = 0: 2⁻⁶ · 0.m;  no ∞; e and m all ones: NaN
+
+Where the scales go, with one for each token, k_j = a_j · decode(k codes) and v_j = b_j · decode(v codes):
+
+    s_ij = scale · (q_i · decode(k_j)) · a_j      on the score, in float32: codes are exact in every dtype,
+                                                  scaled keys are not. Before the softcap, which bends it.
+    O_i += p_ij · (decode(v_j) · b_j)             on the values, rounded to their dtype: the float16 weight
+                                                  p · b underflows where b is 10⁻⁴, max|v| over 57344.
 """
 
 # mypy: ignore-errors
-# ruff: noqa: N803, PLR1714, SIM300
+# ruff: noqa: N803, PLR0917, PLR1714
 # A kernel's body is Triton's language in Python's clothes; Python's types do not describe it.
+
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
+
+from kernels.flash.memory import load_rows, row_starts
+
+
+class Codes(NamedTuple):
+    """What the bytes of a ``Rows`` mean. Either ``scale`` or ``scales`` is there."""
+
+    format: Any  # constexpr: "int8", "fp8_e4m3" or "fp8_e5m2"
+    scale: Any = None  # of the whole array
+    scales: Any = None  # of each row: Rows [batch, heads, len, 1] of float32, in pages where the codes are
 
 
 @triton.jit
@@ -55,7 +74,58 @@ def decode_as(b_codes, FORMAT: tl.constexpr, DTYPE: tl.constexpr):
     for (triton-lang/triton issue 10176): the other operand then loses 13 bits. A sum over an axis of length 1
     is no elementwise operation, changes no number and costs no instruction.
     """
-    b_numbers = decode(b_codes, FORMAT).to(DTYPE)
-    if DTYPE == tl.float32:
+    return as_operand(decode(b_codes, FORMAT).to(DTYPE))
+
+
+@triton.jit
+def as_operand(b_numbers):
+    """The same tile; of float32, such that its past is hidden from tl.dot (see ``decode_as``)."""
+    if b_numbers.dtype == tl.float32:
         b_numbers = tl.sum(b_numbers[:, :, None], 2)
     return b_numbers
+
+
+@triton.jit
+def load_keys(
+    K, i_batch, i_head, o_row, n_rows,
+    WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, DTYPE: tl.constexpr,
+):  # fmt: skip
+    """``load_rows``; codes as numbers of type DTYPE without their scale, which ``times_scales`` gives to the
+    scores."""
+    b_k = load_rows(K, i_batch, i_head, o_row, n_rows, WIDTH, BLOCK_WIDTH)
+    if K.codes is not None:
+        b_k = decode_as(b_k, K.codes.format, DTYPE)
+    return b_k
+
+
+@triton.jit
+def times_scales(b_s, K, i_batch, i_head, o_row, n_rows):
+    """Scores [BM, BN] of the keys that ``load_keys`` gave, each times the scale of its key."""
+    if K.codes is not None:
+        b_s *= load_scales(K, i_batch, i_head, o_row, n_rows)[None, :]
+    return b_s
+
+
+@triton.jit
+def load_values(
+    V, i_batch, i_head, o_row, n_rows,
+    WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, DTYPE: tl.constexpr,
+):  # fmt: skip
+    """``load_rows``; codes as the numbers that they stand for, rounded to DTYPE."""
+    b_v = load_rows(V, i_batch, i_head, o_row, n_rows, WIDTH, BLOCK_WIDTH)
+    if V.codes is not None:
+        b_scale = load_scales(V, i_batch, i_head, o_row, n_rows)
+        b_v = as_operand((decode(b_v, V.codes.format).to(tl.float32) * b_scale[:, None]).to(DTYPE))
+    return b_v
+
+
+@triton.jit
+def load_scales(X, i_batch, i_head, o_row, n_rows):
+    """The scale of each row: [rows] float32, 0 from ``n_rows`` on where rows have their own."""
+    if X.codes.scales is None:
+        b_scale = tl.full([o_row.shape[0]], X.codes.scale, tl.float32)
+    else:
+        b_inside = o_row < n_rows
+        o_scale = row_starts(X.codes.scales, i_batch, i_head, o_row, b_inside)
+        b_scale = tl.load(X.codes.scales.p + o_scale, mask=b_inside, other=0.0)
+    return b_scale

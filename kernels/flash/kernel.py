@@ -24,6 +24,7 @@ Dao et al. 2022, *FlashAttention: Fast and Memory-Efficient Exact Attention with
 import triton
 import triton.language as tl
 
+from kernels.flash.codes import load_keys, load_values, times_scales
 from kernels.flash.logits import describe_queries, extent, key_bounds, logits, scores, softcapped, wanted
 from kernels.flash.memory import load_rows, store_rows
 from kernels.flash.softmax import finish, start, step
@@ -37,11 +38,12 @@ def attend_tile(
 ):  # fmt: skip
     """Take the keys from n_start on into (m, l, O) of the queries R; MASKED: some may not be seen."""
     o_n = n_start + tl.arange(0, BLOCK_N)
-    b_k = load_rows(K, R.i_batch, i_kv_head, o_n, n_keys, D, BLOCK_D)
+    b_k = load_keys(K, R.i_batch, i_kv_head, o_n, n_keys, D, BLOCK_D, b_q.dtype)
     # [BM, BN]
-    b_s = logits(softcapped(scores(b_q, b_k, T.scale), T), R, T, o_n, n_keys, MASKED)
+    b_s = times_scales(scores(b_q, b_k, T.scale), K, R.i_batch, i_kv_head, o_n, n_keys)
+    b_s = logits(softcapped(b_s, T), R, T, o_n, n_keys, MASKED)
     b_p, m, l, shrink = step(b_s, m, l)
-    b_v = load_rows(V, R.i_batch, i_kv_head, o_n, n_keys, DV, BLOCK_DV)
+    b_v = load_values(V, R.i_batch, i_kv_head, o_n, n_keys, DV, BLOCK_DV, b_q.dtype)
     # [BM, BDV]; the weights take V's dtype for the tensor cores, the sum stays float32
     b_o = tl.dot(b_p.to(b_v.dtype), b_v, b_o * shrink[:, None], input_precision="ieee")
     return m, l, b_o

@@ -14,7 +14,8 @@ import triton
 
 from kernels.engines import Array, CannotRunError, Place, Prepared
 from kernels.engines.tensors import TORCH_DTYPES, as_inputs, to_numpy, to_tensor
-from kernels.flash.arguments import retiled, rows, shared_arguments, terms
+from kernels.flash.arguments import meaning, retiled, rows, shared_arguments, terms
+from kernels.flash.codes import Codes
 from kernels.flash.gradients import GRADIENTS, MADE_BY, POINTERS, backward, backward_dtype
 from kernels.flash.gradients import KERNELS as BACKWARD
 from kernels.flash.gradients import kernel_arguments as backward_arguments
@@ -25,10 +26,13 @@ from kernels.flash.rotation import recorder, rotator
 from kernels.flash.scores import flash_scores
 from kernels.flash.tiles import backward_tiles, choose_tiling, padded_dim
 from kernels.operands import operands
+from kernels.quantise import held, quantised_cache
 from kernels.spec.model import RunSpec
 from kernels.tuning import Tiles, Tiling
 
-SOURCES = ("memory.py", "logits.py", "softmax.py", "kernel.py", "scores.py", "rotate.py", "backward.py")
+SOURCES = (
+    "memory.py", "codes.py", "logits.py", "softmax.py", "kernel.py", "scores.py", "rotate.py", "backward.py",
+)  # fmt: skip
 KERNEL_VERSION = hashlib.sha256(
     b"".join((Path(__file__).parent / name).read_bytes() for name in SOURCES)
 ).hexdigest()[:12]
@@ -39,6 +43,7 @@ MATRIX_ARGUMENTS = {
     "weights": "p_weights",
 }
 MATRICES = tuple(MATRIX_ARGUMENTS)
+NUMBERS: tuple[Codes | None, Codes | None] = (None, None)  # neither keys nor values are codes
 KERNELS = {"flash_forward": flash_forward, "flash_scores": flash_scores}
 
 
@@ -52,7 +57,12 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     if upstream is not None:
         dtype, more_notes = backward_dtype(dtype, given, upstream)
         notes = (*notes, *more_notes)
-    q, k, v = (to_tensor(array, device, dtype) for array in (given.q, given.k, given.v))
+    cache = quantised_cache(spec, given)
+    q = to_tensor(given.q, device, dtype)
+    if cache is None:
+        k, v = (to_tensor(array, device, dtype) for array in (given.k, given.v))
+    else:
+        k, v = (to_tensor(quantised.codes, device) for quantised in (cache.k, cache.v))
     dout = None if upstream is None else to_tensor(upstream, device, dtype)
 
     def place(array: Array) -> torch.Tensor:
@@ -62,12 +72,13 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     tiles, scores_tiles = (choose_tiling(sized, target_here(), name) for name in KERNELS)
     tiles_back = backward_tiles(sized, interpreted=INTERPRETED)
     bound = terms(given, tiles, place)
+    codes = NUMBERS if cache is None else (meaning(cache.k, place), meaning(cache.v, place))
     bound_back = bound
     if dout is not None and tiles_back != tiles[:2]:
         bound_back = retiled(bound, given, tiles_back, place)
 
     def compute() -> Mapping[str, Any]:
-        results = forward(q, k, v, bound, tiles=tiles, scores_tiles=scores_tiles, wanted=wanted)
+        results = forward(q, k, v, bound, tiles=tiles, scores_tiles=scores_tiles, wanted=wanted, codes=codes)
         if dout is not None:
             results |= backward(
                 q,
@@ -84,7 +95,7 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
         return {name: results[name] for name in wanted}
 
     def collect(results: Mapping[str, Any]) -> dict[str, Array]:
-        return as_inputs(spec, arrays, given, to_numpy(results))
+        return as_inputs(spec, arrays, held(given, cache), to_numpy(results))
 
     return Prepared(compute, collect, notes)
 
@@ -121,7 +132,13 @@ def kernels_of(
     rotate, rotations = recorder(place)
     given, wanted = operands(spec, arrays, dtype=np.float32, rotate=rotate), wanted_results(spec)
     dtype = spec.dtype
-    q, k, v = (place(array, dtype) for array in (given.q, given.k, given.v))
+    cache = quantised_cache(spec, given)
+    q = place(given.q, dtype)
+    if cache is None:
+        k, v, codes = place(given.k, dtype), place(given.v, dtype), NUMBERS
+    else:
+        k, v = place(cache.k.codes), place(cache.v.codes)
+        codes = meaning(cache.k, place), meaning(cache.v, place)
     full, out = place(given.q, "float32"), place(given.q, dtype)
     shapes = given.q.shape, given.k.shape, given.v.shape
     tiles, scores_tiles = (choose_tiling(spec, place.target, name) for name in KERNELS)
@@ -129,7 +146,7 @@ def kernels_of(
         name: full for name in wanted if name in MATRICES
     }
     bound = terms(given, tiles, place)
-    launched = kernel_arguments(pointers, shapes, bound, tiles, scores_tiles)
+    launched = kernel_arguments(pointers, shapes, bound, tiles, scores_tiles, codes=codes)
     yield from ((name, KERNELS[name], arguments) for name, arguments in launched.items())
     yield from rotations
     if any(name in wanted for name in GRADIENTS):
@@ -151,17 +168,19 @@ def forward(
     tiles: Tiles,
     scores_tiles: Tiling | None = None,
     wanted: Collection[str] = ("out", "lse"),
+    codes: tuple[Codes | None, Codes | None] = NUMBERS,
 ) -> dict[str, torch.Tensor]:
-    """q [b, h, n, d], k [b, h_kv, m, d], v [b, h_kv, m, e], contiguous → out [b, h, n, e] (dtype of v), lse
+    """q [b, h, n, d], k [b, h_kv, m, d], v [b, h_kv, m, e], contiguous → out [b, h, n, e] (dtype of q), lse
     [b, h, n].
 
     ``bound``: see ``arguments.terms``, for ``tiles``. The matrices named in ``wanted`` are [b, h, n, m]
-    float32, and made in ``scores_tiles`` (None: like the rest).
+    float32, and made in ``scores_tiles`` (None: like the rest). ``codes``: what k and v mean if they are
+    bytes.
     """
     batch, heads, n, _ = q.shape
     m, e = v.shape[-2:]
     results = {
-        "out": torch.empty((batch, heads, n, e), dtype=v.dtype, device=q.device),
+        "out": torch.empty((batch, heads, n, e), dtype=q.dtype, device=q.device),
         "lse": torch.empty((batch, heads, n), dtype=torch.float32, device=q.device),
     }
     for name in MATRICES:
@@ -170,7 +189,8 @@ def forward(
     if results["lse"].numel() == 0:
         return results
     pointers, shapes = {"q": q, "k": k, "v": v, **results}, (q.shape, k.shape, v.shape)
-    launched = kernel_arguments(pointers, shapes, bound, Tiling(*tiles), scores_tiles or Tiling(*tiles))
+    tiling = Tiling(*tiles)
+    launched = kernel_arguments(pointers, shapes, bound, tiling, scores_tiles or tiling, codes=codes)
     for name, arguments in launched.items():
         grid: tuple[int, ...] = (batch * heads, triton.cdiv(n, arguments["BLOCK_M"]))
         if name == "flash_scores":
@@ -187,13 +207,14 @@ def kernel_arguments(
     bound: Terms,
     tiles: Tiling,
     scores_tiles: Tiling,
+    *,
+    codes: tuple[Codes | None, Codes | None] = NUMBERS,
 ) -> dict[str, dict[str, Any]]:
     """What each of KERNELS that is needed is launched with. ``pointers``: q, k, v, out, lse and those of
-    MATRICES that are wanted; ``shapes``: of q, k and v."""
+    MATRICES that are wanted; ``shapes``: of q, k and v; ``codes``: what k and v mean if they are bytes."""
     q_shape, k_shape, v_shape = (tuple(shape) for shape in shapes)
-    q, k, v = (
-        rows(pointers[name], shape) for name, shape in (("q", q_shape), ("k", k_shape), ("v", v_shape))
-    )
+    q = rows(pointers["q"], q_shape)
+    k, v = rows(pointers["k"], k_shape, codes[0]), rows(pointers["v"], v_shape, codes[1])
     e = v_shape[3]
     launched = {
         "flash_forward": {

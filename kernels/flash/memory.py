@@ -30,6 +30,7 @@ class Rows(NamedTuple):
     """An array [batch, heads, len, dim] whose last axis is contiguous.
 
     With ``pages`` the first axis counts pages: [num_blocks, heads, page_size, dim] in any order of strides.
+    With ``codes`` it holds bytes, which ``codes.py`` reads.
     """
 
     p: Any
@@ -37,6 +38,7 @@ class Rows(NamedTuple):
     stride_head: Any
     stride_row: Any
     pages: Any = None
+    codes: Any = None  # kernels.flash.codes.Codes
 
 
 class Matrix(NamedTuple):

@@ -10,6 +10,7 @@ backward pass of FlashAttention rebuilds the weights this way; here it shows the
 import triton
 import triton.language as tl
 
+from kernels.flash.codes import load_keys, times_scales
 from kernels.flash.logits import describe_queries, extent, logits, scores, softcapped
 from kernels.flash.memory import load_rows
 
@@ -37,12 +38,12 @@ def flash_scores(
     o_head = tl.full([BLOCK_M], 0, tl.int32) + i_head.to(tl.int32)
     R = describe_queries(T, i_batch, o_head, o_m, n_queries, n_keys, offset)
     b_q = load_rows(Q, i_batch, i_head, o_m, n_queries, D, BLOCK_D)
-    b_k = load_rows(K, i_batch, i_head // group, o_n, n_keys, D, BLOCK_D)
+    b_k = load_keys(K, i_batch, i_head // group, o_n, n_keys, D, BLOCK_D, b_q.dtype)
 
     o_element = (i_row * q_len + o_m[:, None]) * kv_len + o_n[None, :]
     b_inside = (o_m[:, None] < q_len) & (o_n[None, :] < kv_len)
     # [BM, BN]
-    b_s = scores(b_q, b_k, T.scale)
+    b_s = times_scales(scores(b_q, b_k, T.scale), K, i_batch, i_head // group, o_n, n_keys)
     if p_scores is not None:
         tl.store(p_scores + o_element, b_s, mask=b_inside)
     b_s = softcapped(b_s, T)
