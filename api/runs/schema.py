@@ -304,6 +304,11 @@ RunResult = component(
                 bound=nullable(ResultNumber),
                 within_bound={"type": "boolean", "nullable": True},
                 nan_count={"type": "integer"},
+                arrays={
+                    "type": "object",
+                    "description": "The same of every other result, each with its own bound.",
+                    "additionalProperties": True,
+                },
             ),
             "timing": open_object(
                 "How long one execution took, and what that says about real hardware.",
