@@ -34,6 +34,12 @@ rounding error analysis*). P are the weights of a row, Σ runs over its keys j, 
       λu·‖z ∘ W‖ + 2aλ√m·(Σ P_j|c_j|)·|W| + a(4 + λ√l)·|z|·|W|                                       absorbed
       u·Σ P_j|v_j| + a(4 + λ√l)·(Σ P_j|c_j|)·|W|                                                     expanded
   each with its underflow.
+* A quantised cache holds k′ and v′ with |k′ − k| ≤ κ and |v′ − v| ≤ ν, element by element
+  (``quantise.element_errors``). A score errs by a further |scale|·|q|·κ_j, and the products of rounding are
+  those of |k| + κ and |v| + ν. Here all errors may be of one sign: data that repeat are rounded alike. Out
+  moves by Σ P′_j (v′_j − v_j), P′ being the weights after all that moves them (π below), which is at most
+      min(Σ P_j(1 + π_j)·ν_j, max ν),
+  and by u·Σ P_j|v′_j| where decoded values are rounded to the dtype.
 * π_j = e^R·(ρ_j + R) + 2λ√m·a + 4a bounds the relative error of a weight, R + 2λ√m·a + a·(4 + |lse|) the
   error of the LSE.
 * Gradients, with dP = dO·Vᵀ, Δ = Σ P_j dP_j and dmasked = P ∘ (dP − Δ):
@@ -56,11 +62,13 @@ import numpy as np
 from kernels.engines import Array
 from kernels.engines.reference import Head, heads
 from kernels.operands import Latents, Operands, operands, rope_angles, zero_beyond
+from kernels.quantise import element_errors
 from kernels.spec.model import RunSpec
 
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 LAMBDA = 4.0
 RESULTS = ("out", "lse", "scores", "softcapped_scores", "masked_scores", "weights")
+PRESENT = ("present_key", "present_value")
 TAU = 2.0**-126  # the smallest normal float32; a processor may take what is below for 0
 
 
@@ -75,6 +83,12 @@ class Bounds:
         self.tiny = TAU if spec.dtype != "float64" else 2.0**-1022
         self.lost = 2.0**-25 if spec.dtype == "float16" else self.tiny
         self.rotated = spec.attention.rope is not None
+        # [b, h_kv, m, d] and [b, h_kv, m, e]: how far the cache is from k and from v
+        self.off: tuple[Array, Array] | None = None
+        kv_dtype, kv_scale = spec.options.kv_dtype, spec.options.kv_scale
+        if kv_dtype is not None:
+            k_off, v_off = (element_errors(x, kv_dtype, kv_scale, given.kv_lens) for x in (given.k, given.v))
+            self.off = (k_off, v_off)
         asked = {"out", *spec.returns} | ({"dq"} if dout is not None else set())
         self.largest = {name: 0.0 for name in (*RESULTS, "dq") if name in asked}
         # Summed over the query heads that share a key head.
@@ -102,6 +116,11 @@ class Bounds:
         else:
             factor = scale * a * (2 + LAMBDA * math.sqrt(d)) + self.tiny
             score = (factor * np.abs(head.q)) @ np.abs(head.k).T
+            if self.off is not None:
+                k_off = self.off[0][head.b, head.kv, :m]
+                # One more product, with the scale of the key.
+                score += (scale * a * np.abs(head.q)) @ np.abs(head.k).T
+                score += ((scale + 2 * factor) * np.abs(head.q)) @ k_off.T
         if self.rotated and scale != 0.0:
             norms = [np.sqrt(np.einsum("ij,ij->i", x, x)) for x in (head.q, head.k)]
             score += 2 * (u + 4 * a) * scale * np.multiply.outer(*norms)
@@ -136,6 +155,14 @@ class Bounds:
         bound = np.fmin(bound, 2 * np.abs(head.v).max(initial=0.0) + self.lost)
         if self.given.latents is not None:
             bound = bound + self._latent_values(head, self.given.latents)
+        moved = None
+        if "weights" in self.largest or self.dout is not None or self.off is not None:
+            moved = growth[:, None] * (grown + weights * spread[:, None]) + weights * sums
+            moved = np.minimum(moved, 1.0) + self.tiny
+        if self.off is not None and moved is not None:
+            v_off = self.off[1][head.b, head.kv, :m]
+            decoded = np.minimum((weights + moved) @ v_off, v_off.max(0, initial=0.0))
+            bound = bound + (1 + sums + 2 * u) * decoded + u * (weights @ np.abs(head.v))
         found = {
             "out": bound,
             "lse": growth * spread + sums + 4 * a * lse,
@@ -143,9 +170,8 @@ class Bounds:
             "softcapped_scores": logit if self.given.softcap else score,
             "masked_scores": logit,
         }
-        if "weights" in self.largest or self.dout is not None:
-            moved = growth[:, None] * (grown + weights * spread[:, None]) + weights * sums
-            found["weights"] = np.minimum(moved, 1.0) + self.tiny
+        if moved is not None:
+            found["weights"] = moved
         return found
 
     def _moved(self, head: Head, logit: Array) -> tuple[Array, Array]:
@@ -245,6 +271,11 @@ class Bounds:
         largest_key = float(np.abs(zero_beyond(self.given.k, self.given.kv_lens)).max(initial=0.0))
         bounds["present_key"] = (self.unit + 8 * self.kept) * largest_key + self.lost if self.rotated else 0.0
         bounds["present_value"] = 0.0
+        if self.off is not None:
+            for name, off, x in zip(PRESENT, self.off, (self.given.k, self.given.v), strict=True):
+                largest = float(np.abs(zero_beyond(x, self.given.kv_lens)).max(initial=0.0))
+                furthest = float(off.max(initial=0.0))
+                bounds[name] += furthest + self.unit * (largest + furthest) + self.lost
         return {
             name: 0.0 if self.spec.engine == "reference" else _rounded(bound)
             for name, bound in bounds.items()

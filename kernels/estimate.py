@@ -22,6 +22,8 @@ from kernels.spec.model import RunSpec
 from kernels.spec.values import ROUNDED
 
 ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8, "bool": 1}
+CACHED = ("k", "v", "past_key", "past_value")  # what a kv_dtype makes bytes of
+SCALE_BYTES = {"per_tensor": 0, "per_token_head": 4}  # of each token and head; one for all is no array
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ FIXED_BYTES = 4 * 2**20
 # Whatever the engine: inputs made from a seed, maxima and sums of each row, results beside their reference.
 GENERATED_SECONDS, GENERATED_BYTES = 2.5e-7, 48.0
 EXPANDED_BYTES = 32.0  # of each, parts and whole in float64, and the engine's own
+QUANTISED_SECONDS, QUANTISED_BYTES = 4e-7, 80.0  # of each number: made a code, decoded, and its error bounded
+DECODED_SECONDS = 6e-8  # of each number of K or V that a kernel loads
 ROW_SECONDS, ROW_BYTES = 1e-7, 80.0
 RESULT_SECONDS, COMPARED_BYTES = 2e-8, 32.0
 
@@ -97,14 +101,11 @@ class Estimate:
 def estimate(spec: RunSpec) -> Estimate:
     """Bound the cost of a valid spec on a CPU worker: engine × (warmup + iters), plus the float64
     reference."""
-    item = ITEM_BYTES[spec.dtype]
     flops = 2 * _multiply_adds(spec)
     if _differentiates(spec):
         flops = int(flops * GRADIENT_FACTOR)
     input_elements = sum(given.elements for given in spec.inputs.values())
-    input_bytes = sum(
-        given.elements * (item if name in ROUNDED else 4) for name, given in spec.inputs.items()
-    )
+    input_bytes = sum(_read_bytes(spec, name) for name in spec.inputs)
     outputs = {name: output_elements(spec, name) for name in spec.returns}
     output_bytes = sum(count * _item_bytes(spec, name) for name, count in outputs.items())
     bytes_min = input_bytes + output_bytes
@@ -120,6 +121,22 @@ def estimate(spec: RunSpec) -> Estimate:
         predicted_bytes=_bytes(spec),
         predicted_seconds=float(f"{seconds:.3g}"),
     )
+
+
+def _read_bytes(spec: RunSpec, name: str) -> int:
+    """Of an input, read once: keys and values as the cache has them."""
+    given = spec.inputs[name]
+    if name in CACHED and spec.options.kv_dtype is not None:
+        return given.elements + SCALE_BYTES[spec.options.kv_scale] * math.prod(spec.canonical_shape(name)[:3])
+    return given.elements * (ITEM_BYTES[spec.dtype] if name in ROUNDED else 4)
+
+
+def _token_bytes(spec: RunSpec) -> int:
+    """Of the key and the value of one token in one head."""
+    width = spec.head_dim + spec.v_head_dim
+    if spec.options.kv_dtype is None:
+        return width * ITEM_BYTES[spec.dtype]
+    return width + 2 * SCALE_BYTES[spec.options.kv_scale]
 
 
 def _multiply_adds(spec: RunSpec) -> int:
@@ -182,9 +199,16 @@ def _fixed_seconds(spec: RunSpec) -> float:
     """What is done once, however often the engine is called."""
     seeded = sum(given.elements for given in spec.inputs.values() if given.source == "seed")
     operands = ROTATED_SECONDS * _rotated(spec) + GATHERED_SECONDS * _gathered(spec)
-    operands += PATTERN_SECONDS * _pattern_pairs(spec)
+    operands += PATTERN_SECONDS * _pattern_pairs(spec) + QUANTISED_SECONDS * _quantised(spec)
     results = RESULT_SECONDS * sum(_computed(spec).values())
     return FIXED_SECONDS + GENERATED_SECONDS * seeded + operands + results
+
+
+def _quantised(spec: RunSpec) -> int:
+    """Numbers of keys and values that become codes."""
+    if spec.options.kv_dtype is None:
+        return 0
+    return spec.batch * spec.num_kv_heads * spec.kv_len * (spec.head_dim + spec.v_head_dim)
 
 
 def _rows(spec: RunSpec) -> int:
@@ -220,6 +244,10 @@ def _seconds(spec: RunSpec, engine: str) -> float:
         # Made in float64, and for the reference multiplied once more, by what bounds the error.
         made = multiply_adds(spec, "expanded") + 2 * multiply_adds(spec, "absorbed")
         seconds += COSTS["reference"].per_multiply * made
+    if spec.options.kv_dtype is not None and engine != "eager":
+        # Codes are decoded wherever they are loaded; for the reference, the bound has another product.
+        seconds += DECODED_SECONDS * tiles * choose_tiles(spec, interpreted=True)[1] * width
+        seconds += COSTS["reference"].per_multiply * scores * width if engine == "reference" else 0.0
     return seconds + cost.per_load * loads + ROW_SECONDS * _rows(spec)
 
 
@@ -350,6 +378,7 @@ def _input_bytes(spec: RunSpec) -> float:
         made = rows * (spec.kv_len * (spec.head_dim + spec.v_head_dim) + spec.q_len * spec.head_dim)
     paged = PAGED_BYTES * sum(elements) if spec.engine == "paged" else 0.0
     moved = ROTATED_BYTES * _rotated(spec) + GATHERED_BYTES * _gathered(spec) + EXPANDED_BYTES * made + paged
+    moved += QUANTISED_BYTES * _quantised(spec)
     return 32 * sum(elements) + GENERATED_BYTES * max(seeded, default=0) + moved
 
 
@@ -368,10 +397,14 @@ def modelled_traffic(spec: RunSpec) -> dict[str, Any]:
     * decode on a GPU, and paged with few queries: no more (the states of splits, a few rows each, are left
       out, and pages that several rows name are read for each);
     * mla on a GPU: what its tiles hold, padding included.
+
+    With a kv_dtype K and V are bytes and scales; but eager decodes them first.
     """
+    if spec.engine == "eager":
+        spec = replace(spec, options=replace(spec.options, kv_dtype=None))
     item = ITEM_BYTES[spec.dtype]
-    numbers = spec.kv_len * (spec.head_dim + spec.v_head_dim)
-    read = sum(given.elements * (item if name in ROUNDED else 4) for name, given in spec.inputs.items())
+    cache_of_a_head = spec.kv_len * _token_bytes(spec)
+    read = sum(_read_bytes(spec, name) for name in spec.inputs)
     written = sum(output_elements(spec, name) * _item_bytes(spec, name) for name in spec.returns)
     pairs = spec.batch * spec.num_heads * spec.q_len * spec.kv_len
     if spec.engine in ("eager", "reference"):
@@ -382,10 +415,10 @@ def modelled_traffic(spec: RunSpec) -> dict[str, Any]:
     elif ENGINES[spec.engine].is_triton and not _is_decoding(spec, spec.engine) and pairs:
         block_m, _ = choose_tiles(spec, interpreted=False)
         share = visible_pairs(spec) / pairs if spec.attention.is_causal else 1.0
-        keys = spec.batch * spec.num_heads * numbers * item
+        keys = spec.batch * spec.num_heads * cache_of_a_head
         queries = spec.inputs["q"].elements * item
         read = queries + int(keys * math.ceil(spec.q_len / block_m) * share)
     elif spec.is_paged and spec.engine == "paged":
         tables = 4 * (spec.inputs["block_table"].elements + spec.batch)
-        read = spec.inputs["q"].elements * item + spec.batch * spec.num_kv_heads * numbers * item + tables
+        read = spec.inputs["q"].elements * item + spec.batch * spec.num_kv_heads * cache_of_a_head + tables
     return {"bytes_read": read, "bytes_written": written, "method": "model"}

@@ -58,22 +58,22 @@ class Quantised:
 
 
 @dataclass(frozen=True)
-class Cache:
+class QuantisedCache:
     """What a run with a kv_dtype keeps of its keys and values."""
 
     k: Quantised
     v: Quantised
 
 
-def quantised_cache(spec: RunSpec, given: Operands) -> Cache | None:
+def quantised_cache(spec: RunSpec, given: Operands) -> QuantisedCache | None:
     """The whole k (past and fresh, rotated) and v of a run, each quantised once; None without a kv_dtype."""
     kv_dtype, kv_scale = spec.options.kv_dtype, spec.options.kv_scale
     if kv_dtype is None:
         return None
-    return Cache(*(quantise(array, kv_dtype, kv_scale, given.kv_lens) for array in (given.k, given.v)))
+    return QuantisedCache(*(quantise(x, kv_dtype, kv_scale, given.kv_lens) for x in (given.k, given.v)))
 
 
-def held(given: Operands, cache: Cache | None) -> Operands:
+def held(given: Operands, cache: QuantisedCache | None) -> Operands:
     """The operands as the cache has them: k and v as the numbers (float64) that their codes stand for."""
     if cache is None:
         return given
@@ -167,6 +167,30 @@ def _numbers(kv_dtype: str) -> Array:
     numbers = np.concatenate([numbers, -numbers])
     numbers.flags.writeable = False
     return numbers
+
+
+def element_errors(array: Array, kv_dtype: str, kv_scale: str, lens: Array | None = None) -> Array:
+    """How far each element of an array [b, h, m, d] can be from what its code stands for; 0 beyond ``lens``.
+
+    ``element_error`` of the largest magnitude of its block; and for fp8 no more than half a step of its own,
+    which is 1/17 (e4m3) or 1/9 (e5m2) of it: a number halfway between 1 and 1 + 2⁻³ is off by 2⁻⁴, and
+    2⁻⁴ / (1 + 2⁻⁴) = 1/17. Among the subnormals all steps are as wide.
+    """
+    size = np.abs(np.asarray(array, dtype=np.float64))
+    if lens is not None:
+        written = np.arange(size.shape[2]) < np.asarray(lens)[:, None]
+        size = np.where(written[:, None, :, None], size, 0.0)
+    axis = None if kv_scale == "per_tensor" else 3
+    largest = np.max(size, axis=axis, keepdims=True, initial=0.0)
+    smallest = LARGEST_CODE[kv_dtype] * SMALLEST_SCALE
+    most = np.where(largest > 0.0, np.maximum(largest, smallest), 0.0) * element_error(kv_dtype)
+    if kv_dtype == "int8":
+        return np.broadcast_to(most, size.shape)
+    kind = FLOAT8[kv_dtype]
+    half_step = 2.0 ** (-kind.mantissa_bits - 1)
+    subnormal = 2.0**kind.min_exponent * half_step * np.maximum(largest, smallest) / kind.largest
+    own = np.maximum(size * half_step / (1.0 + half_step), np.where(largest > 0.0, subnormal, 0.0))
+    return np.asarray(np.minimum(most, own * (1 + 2.0**-22)))
 
 
 def element_error(kv_dtype: str) -> float:

@@ -9,7 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernels.spec.attention import MAX_BLOCK, MAX_BLOCK_ELEMENTS, MAX_PAGE_SIZE, MAX_SPLITS, MIN_BLOCK
+from kernels.spec.attention import (
+    KV_DTYPES,
+    KV_SCALES,
+    MAX_BLOCK,
+    MAX_BLOCK_ELEMENTS,
+    MAX_PAGE_SIZE,
+    MAX_SPLITS,
+    MIN_BLOCK,
+)
 from kernels.spec.latent import AXES, MLA_INPUTS, PLAIN_INPUTS
 from kernels.spec.model import Options, RunSpec
 from kernels.spec.problems import FieldProblem, join, one_of
@@ -149,12 +157,29 @@ _SPLITS_OPTION = {
     "maximum": MAX_SPLITS,
     "default": None,
 }
+_QUANTISED_OPTIONS: dict[str, dict[str, Any]] = {
+    "kv_dtype": {
+        "description": (
+            "Keys (past and fresh, rotated) and values are kept as codes of 8 bits; null: as numbers. The "
+            "errors reported are against the numbers before they were quantised."
+        ),
+        "enum": [None, *KV_DTYPES],
+        "default": None,
+    },
+    "kv_scale": {
+        "description": "What shares a scale with kv_dtype: all keys (all values), or a token in a head.",
+        "enum": list(KV_SCALES),
+        "default": Options().kv_scale,
+    },
+}
+_CACHE_NOTE = "With kv_dtype, present_key and present_value are what the cache holds, decoded."
 # What our Triton kernels share.
 _INTERPRETER_NOTES = (
     "On a CPU the kernel runs in Triton's interpreter; its timings say nothing about a GPU.",
     "Under the interpreter bfloat16 inputs are computed in float32 and out is rounded back.",
 )
 _SOFTMAX = _WHOLE_SPEC - {"paged", "gradients", "mla"}
+_QUANTISED = frozenset({"kv_dtype"})
 ENGINES: dict[str, Engine] = {
     engine.name: engine
     for engine in (
@@ -176,11 +201,16 @@ ENGINES: dict[str, Engine] = {
             title="Eager (torch)",
             summary="The same equations, one torch operation after another, whole score matrices in memory.",
             module="kernels.engines.eager",
-            features=_WHOLE_SPEC,
+            features=_WHOLE_SPEC | _QUANTISED,
             returns=frozenset(RESULTS),
             dtypes=_FLOATS,
             devices=("cpu", "cuda"),
-            notes=("float16 and bfloat16 inputs are computed in float32; out is rounded back to dtype.",),
+            options=_QUANTISED_OPTIONS,
+            notes=(
+                "float16 and bfloat16 inputs are computed in float32; out is rounded back to dtype.",
+                "A quantised cache is simulated: keys and values are quantised, and decoded first of all.",
+                _CACHE_NOTE,
+            ),
         ),
         Engine(
             name="sdpa",
@@ -202,7 +232,7 @@ ENGINES: dict[str, Engine] = {
             title="Flash (our Triton kernel)",
             summary="FlashAttention, forward and backward: tiles stream past one another, softmax online.",
             module="kernels.flash.launch",
-            features=_SOFTMAX | {"gradients"},
+            features=_SOFTMAX | _QUANTISED | {"gradients"},
             returns=frozenset(RESULTS),
             dtypes=("float32", "float16", "bfloat16"),
             devices=("cpu", "cuda"),
@@ -211,11 +241,13 @@ ENGINES: dict[str, Engine] = {
                 "block_n": _block_option(
                     f"Keys per tile; null: chosen for the machine. block_m·block_n ≤ {MAX_BLOCK_ELEMENTS:,}."
                 ),
+                **_QUANTISED_OPTIONS,
             },
             max_head_dim=256,
             is_triton=True,
             notes=(
                 *_INTERPRETER_NOTES,
+                _CACHE_NOTE,
                 "The score matrices and the weights are rebuilt from Q, K and the LSE by a second kernel.",
                 "Gradients rebuild the weights likewise. Each is summed in one order, without atomics: equal "
                 "inputs give equal bits.",
@@ -226,19 +258,21 @@ ENGINES: dict[str, Engine] = {
             title="Decode (our Triton kernels)",
             summary="Split-KV decoding: few queries, the keys cut into splits whose states are merged.",
             module="kernels.decode.launch",
-            features=_SOFTMAX,
+            features=_SOFTMAX | _QUANTISED,
             returns=frozenset({"out", "lse", *PRESENT}),
             dtypes=("float32", "float16", "bfloat16"),
             devices=("cpu", "cuda"),
             options={
                 "block_n": _block_option("Keys per tile; null: chosen for the machine."),
                 "num_splits": _SPLITS_OPTION,
+                **_QUANTISED_OPTIONS,
             },
             max_head_dim=256,
             max_q_len=MAX_DECODE_LEN,
             is_triton=True,
             notes=(
                 *_INTERPRETER_NOTES,
+                _CACHE_NOTE,
                 "The query heads that share a key head are rows of one tile: each key and value is read once "
                 "for all of them, as far as their rows fit in a tile (16 to 64 on a GPU).",
             ),
@@ -248,7 +282,7 @@ ENGINES: dict[str, Engine] = {
             title="Paged (our Triton kernels)",
             summary="Attention over a cache in pages, found by block tables; new tokens are appended to it.",
             module="kernels.paged.launch",
-            features=_SOFTMAX | {"paged"},
+            features=_SOFTMAX | _QUANTISED | {"paged"},
             returns=frozenset({"out", "lse", *PRESENT}),
             dtypes=("float32", "float16", "bfloat16"),
             devices=("cpu", "cuda"),
@@ -265,16 +299,20 @@ ENGINES: dict[str, Engine] = {
                     "maximum": MAX_PAGE_SIZE,
                     "default": None,
                 },
+                **_QUANTISED_OPTIONS,
             },
             max_head_dim=256,
             is_triton=True,
             notes=(
                 *_INTERPRETER_NOTES,
+                _CACHE_NOTE,
                 f"Up to {MAX_DECODE_LEN} queries are the decode kernels' work, more the flash kernel's; both "
                 "read the pages where they lie.",
                 "Contiguous k and v are put in pages in a shuffled order. With a past, it is what the pages "
                 "hold, and the new tokens are appended by a kernel.",
                 "RoPE turns the k of a block_table as any other: each row gets rotated pages of its own.",
+                "With kv_dtype each row of a block_table gets pages of its own, of codes; the scales of "
+                "tokens are in pages too.",
             ),
         ),
         Engine(
@@ -342,6 +380,7 @@ def unsupported(spec: RunSpec) -> list[FieldProblem]:
             able = [e.name for e in others if name in e.returns]
             refuse(join("/return", index), f"the result {name}", able)
     problems += _unused_splits(spec, engine)
+    problems += _unquantised(spec, engine)
     for name in _options_used(spec):
         if name not in engine.options:
             able = [e.name for e in ENGINES.values() if name in e.options]
@@ -386,8 +425,29 @@ def _unused_splits(spec: RunSpec, engine: Engine) -> list[FieldProblem]:
     return [FieldProblem("/options/num_splits", "unsupported", detail)]
 
 
+def _unquantised(spec: RunSpec, engine: Engine) -> Iterator[FieldProblem]:
+    """Why there is no cache to quantise, or none that could be, where the engine has quantised caches."""
+    if "kv_dtype" not in engine.features:
+        return
+    if spec.options.kv_dtype is None:
+        if spec.options.kv_scale != Options().kv_scale:
+            detail = "kv_scale says how a quantised cache is scaled: ask for a kv_dtype too, or leave it out"
+            yield FieldProblem("/options/kv_scale", "needs", detail)
+        return
+    if "dout" in spec.inputs or set(spec.returns) & set(GRADIENTS):
+        detail = (
+            "rounding to codes has no useful gradient, and caches are for inference: leave kv_dtype out, or "
+            "dout and the gradients"
+        )
+        yield FieldProblem("/options/kv_dtype", "unsupported", detail)
+    if spec.is_latent:
+        detail = "MLA caches latents, which no engine quantises: leave kv_dtype out, or send q, k and v"
+        yield FieldProblem("/options/kv_dtype", "unsupported", detail)
+
+
 def _options_used(spec: RunSpec) -> list[str]:
-    used = ("block_m", "block_n", "num_splits", "page_size", "kv_dtype", "form")
+    # kv_dtype is a feature.
+    used = ("block_m", "block_n", "num_splits", "page_size", "form")
     given = [name for name in used if getattr(spec.options, name) is not None]
     return [*given, "kv_scale"] if spec.options.kv_scale != Options().kv_scale else given
 
@@ -418,6 +478,8 @@ def _asked(spec: RunSpec) -> Iterator[tuple[str, str, str]]:  # noqa: PLR0912 - 
             yield feature, f"/attention/{name}", name
     if spec.is_packed:
         yield "packed", "/attention/num_heads", "num_heads"
+    if spec.options.kv_dtype is not None:
+        yield "kv_dtype", "/options/kv_dtype", spec.options.kv_dtype
     if spec.num_kv_heads != spec.num_heads:
         yield "gqa", "/inputs/k", f"{spec.num_heads} query heads, {spec.num_kv_heads} key heads"
     if spec.v_head_dim != spec.head_dim:

@@ -17,7 +17,7 @@ from kernels.decode.splits import Plan, make_plan, merge_tile
 from kernels.engines import Array, Place, Prepared
 from kernels.engines.tensors import TORCH_DTYPES, as_inputs, to_numpy, to_tensor
 from kernels.flash.arguments import Place as PlaceArray
-from kernels.flash.arguments import rows, shared_arguments, terms
+from kernels.flash.arguments import cache_rows, rows, shared_arguments, terms
 from kernels.flash.interpreter import INTERPRETED, on_device
 from kernels.flash.launch import KERNEL_VERSION as FLASH_VERSION
 from kernels.flash.launch import require_triton, working_dtype
@@ -26,6 +26,7 @@ from kernels.flash.memory import Rows
 from kernels.flash.rotation import recorder, rotator
 from kernels.flash.tiles import padded_dim
 from kernels.operands import Operands, operands
+from kernels.quantise import held, quantised_cache
 from kernels.registry import MAX_DECODE_LEN
 from kernels.spec.model import RunSpec
 
@@ -43,16 +44,23 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     dtype, notes = working_dtype(spec)
     given = operands(spec, arrays, dtype=np.float32, rotate=rotator(device))
     plan = make_plan(spec, multiprocessors=multiprocessors(device))
-    q, k, v = (to_tensor(array, device, dtype) for array in (given.q, given.k, given.v))
-    bound = decode_terms(given, plan, lambda array: to_tensor(array, device))
-    keys, values = rows(k, given.k.shape), rows(v, given.v.shape)
+    cache = quantised_cache(spec, given)
+
+    def place(array: Array) -> torch.Tensor:
+        return to_tensor(array, device)
+
+    def place_input(array: Array) -> torch.Tensor:
+        return to_tensor(array, device, dtype)
+
+    q, (keys, values) = place_input(given.q), cache_rows(given, cache, place, place_input)
+    bound = decode_terms(given, plan, place)
 
     def compute() -> Mapping[str, Any]:
         results = decode(q, keys, values, bound=bound, given=given, plan=plan)
         return {**results, "out": results["out"].to(TORCH_DTYPES[spec.dtype])}
 
     def collect(results: Mapping[str, Any]) -> dict[str, Array]:
-        return as_inputs(spec, arrays, given, to_numpy(results))
+        return as_inputs(spec, arrays, held(given, cache), to_numpy(results))
 
     return Prepared(compute, collect, (*notes, said(plan)))
 
@@ -63,7 +71,8 @@ def kernels_of(
     """See ``kernels.engines``: the splits, their merger and the rotation."""
     rotate, rotations = recorder(place)
     given = operands(spec, arrays, dtype=np.float32, rotate=rotate)
-    keys, values = (rows(place(array, spec.dtype), array.shape) for array in (given.k, given.v))
+    cache = quantised_cache(spec, given)
+    keys, values = cache_rows(given, cache, place, lambda array: place(array, spec.dtype))
     yield from decode_kernels(spec, given, keys, values, place)
     yield from rotations
 

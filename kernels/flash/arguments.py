@@ -19,7 +19,7 @@ from kernels.flash.logits import Terms
 from kernels.flash.memory import Matrix, Rows, Vector
 from kernels.flash.tiles import padded_dim
 from kernels.operands import Operands
-from kernels.quantise import Cache, Quantised
+from kernels.quantise import Quantised, QuantisedCache
 from kernels.tuning import Tiles, Tiling
 
 Place = Callable[[Array], Any]  # a numpy array → what is passed as its pointer
@@ -32,7 +32,9 @@ def rows(pointer: Any, shape: tuple[int, ...], codes: Codes | None = None) -> Ro
     return Rows(pointer, batch, head, row, codes=codes)
 
 
-def cache_rows(given: Operands, cache: Cache | None, place: Place, place_input: Place) -> tuple[Rows, Rows]:
+def cache_rows(
+    given: Operands, cache: QuantisedCache | None, place: Place, place_input: Place
+) -> tuple[Rows, Rows]:
     """Keys and values as the kernels take them; of numbers ``place_input`` is the place."""
     if cache is None:
         return rows(place_input(given.k), given.k.shape), rows(place_input(given.v), given.v.shape)

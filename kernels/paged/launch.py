@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 import triton
+import triton.language as tl
 
 from kernels.decode.launch import KERNEL_VERSION as DECODE_VERSION
 from kernels.decode.launch import decode, decode_kernels, decode_terms, multiprocessors, said
@@ -23,6 +25,7 @@ from kernels.engines import Array, Place, Prepared
 from kernels.engines.tensors import TORCH_DTYPES, as_inputs, to_numpy, to_tensor
 from kernels.flash.arguments import Place as PlaceArray
 from kernels.flash.arguments import rows, shared_arguments, terms
+from kernels.flash.codes import Codes
 from kernels.flash.interpreter import INTERPRETED, on_device, target_here
 from kernels.flash.kernel import flash_forward
 from kernels.flash.launch import require_triton, working_dtype
@@ -33,6 +36,7 @@ from kernels.flash.tiles import INTERPRETER_BLOCK, choose_tiling, next_power_of_
 from kernels.operands import Operands, Rotate, operands
 from kernels.paged.append import append_rows
 from kernels.paged.tables import Cache, Fresh, make_cache, page_size
+from kernels.quantise import Quantised, QuantisedCache, held, quantised_cache
 from kernels.registry import MAX_DECODE_LEN
 from kernels.spec.model import RunSpec
 from kernels.tuning import Tiling
@@ -48,7 +52,7 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     require_triton(device, spec.engine)
     dtype, notes = working_dtype(spec)
     given = unpaged_operands(spec, arrays, rotator(device))
-    cache = make_cache(spec, arrays, given)
+    quantised = quantised_cache(spec, given)
 
     def place(array: Array) -> torch.Tensor:
         return to_tensor(array, device)
@@ -56,8 +60,10 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     def place_input(array: Array) -> torch.Tensor:
         return to_tensor(array, device, dtype)
 
-    q, (keys, values) = place_input(given.q), cache_rows(cache, place, place_input)
-    append = appender(cache, keys, values, place, place_input)
+    q = place_input(given.q)
+    cache, keys, values, append = cache_on_device(
+        spec, arrays, given, quantised, place=place, place_input=place_input
+    )
     how: tuple[str, ...] = ()
     if spec.q_len <= MAX_DECODE_LEN:
         plan = make_plan(spec, multiprocessors=multiprocessors(device))
@@ -74,8 +80,9 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
         return {**results, "out": results["out"].to(TORCH_DTYPES[spec.dtype])}
 
     def collect(results: Mapping[str, Any]) -> dict[str, Array]:
-        wants_present = any(name.startswith("present") for name in spec.returns)
-        whole = operands(spec, arrays, dtype=np.float32) if wants_present else given
+        whole = held(given, quantised)
+        if quantised is None and any(name.startswith("present") for name in spec.returns):
+            whole = operands(spec, arrays, dtype=np.float32)
         return as_inputs(spec, arrays, whole, to_numpy(results))
 
     return Prepared(compute, collect, (*notes, *how, described(cache)))
@@ -87,16 +94,26 @@ def kernels_of(
     """See ``kernels.engines``: attention over pages, what appends to them, and the rotation."""
     rotate, rotations = recorder(place)
     given = unpaged_operands(spec, arrays, rotate)
+    quantised = quantised_cache(spec, given)
     size = page_size(spec)
     table = np.broadcast_to(np.int32(0), (spec.batch, -(-spec.kv_len // size)))
-    keys, values = (
-        page_rows(place(x, spec.dtype), (1, size, x.shape[1], x.shape[3]), place(table), table.shape)
-        for x in (given.k, given.v)
-    )
 
     def place_input(array: Array) -> Any:
         return place(array, spec.dtype)
 
+    def in_pages(x: Array, placed: PlaceArray) -> Rows:
+        return page_rows(placed(x), (1, size, x.shape[1], x.shape[3]), place(table), table.shape)
+
+    parts: list[tuple[Array, Array, PlaceArray]] = [(given.k, given.v, place_input)]
+    if quantised is not None:
+        parts = [(quantised.k.codes, quantised.v.codes, place)]
+        if quantised.k.scale.ndim:
+            parts.append((quantised.k.scale[..., None], quantised.v.scale[..., None], place))
+    pages = [(in_pages(k, placed), in_pages(v, placed)) for k, v, placed in parts]
+    keys, values = pages[0]
+    if quantised is not None:
+        scales = pages[1] if len(pages) > 1 else (None, None)
+        keys, values = coded(keys, quantised.k, scales[0]), coded(values, quantised.v, scales[1])
     if spec.q_len <= MAX_DECODE_LEN:
         yield from decode_kernels(spec, given, keys, values, place)
     else:
@@ -108,15 +125,16 @@ def kernels_of(
     if "past_key" in arrays:
         lens = np.zeros(spec.batch, np.int32)
         past = arrays["past_key"].shape[2]
-        fresh = Fresh(given.k[:, :, past:], given.v[:, :, past:], lens, lens)
-        launched = append_arguments(fresh, keys, values, place, place_input, interpreted=False)
-        yield "append_rows", append_rows, launched
+        for (k, v, placed), (to_k, to_v) in zip(parts, pages, strict=True):
+            fresh = Fresh(k[:, :, past:], v[:, :, past:], lens, lens)
+            launched = append_arguments(fresh, to_k, to_v, place, placed, interpreted=False)
+            yield "append_rows", append_rows, launched
     yield from rotations
 
 
 def unpaged_operands(spec: RunSpec, arrays: Mapping[str, Array], rotate: Rotate) -> Operands:
     """The operands; k and v that are read from the pages sent are shapes without memory."""
-    if "block_table" in arrays and spec.attention.rope is None:
+    if "block_table" in arrays and spec.attention.rope is None and spec.options.kv_dtype is None:
         shape = (spec.batch, spec.num_kv_heads, spec.kv_len)
         nothing = np.zeros((), np.float32)
         arrays = {name: array for name, array in arrays.items() if name != "block_table"} | {
@@ -130,6 +148,45 @@ def described(cache: Cache) -> str:
     """What a result says of its pages."""
     blocks, size = cache.k.shape[:2]
     return f"{blocks} page{'s' * (blocks != 1)} of {size} token{'s' * (size != 1)}."
+
+
+def cache_on_device(
+    spec: RunSpec,
+    arrays: Mapping[str, Array],
+    given: Operands,
+    quantised: QuantisedCache | None,
+    *,
+    place: PlaceArray,
+    place_input: PlaceArray,
+) -> tuple[Cache, Rows, Rows, Callable[[], None]]:
+    """The pages, keys and values as kernels read them, and what appends the tokens that are still fresh."""
+    if quantised is None:
+        cache = make_cache(spec, arrays, given)
+        keys, values = cache_rows(cache, place, place_input)
+        return cache, keys, values, appender(cache, keys, values, place, place_input)
+    cache = make_cache(spec, arrays, replace(given, k=quantised.k.codes, v=quantised.v.codes))
+    keys, values = cache_rows(cache, place, place)
+    append = appender(cache, keys, values, place, place)
+    if quantised.k.scale.ndim == 0:
+        return cache, coded(keys, quantised.k), coded(values, quantised.v), append
+    # Scales are paged and appended as their tokens are: as keys and values one number wide.
+    k_scale, v_scale = quantised.k.scale[..., None], quantised.v.scale[..., None]
+    scales = make_cache(spec, arrays, replace(given, k=k_scale, v=v_scale))
+    k_scales, v_scales = cache_rows(scales, place, place)
+    append_scales = appender(scales, k_scales, v_scales, place, place)
+
+    def append_both() -> None:
+        append()
+        append_scales()
+
+    return cache, coded(keys, quantised.k, k_scales), coded(values, quantised.v, v_scales), append_both
+
+
+def coded(pages: Rows, quantised: Quantised, scales: Rows | None = None) -> Rows:
+    """Pages of codes, to be read as ``quantised`` says; each token with its own of ``scales`` if it has."""
+    kv_dtype = tl.constexpr(quantised.kv_dtype)
+    scale = None if scales else float(quantised.scale)
+    return pages._replace(codes=Codes(kv_dtype, scale, scales))
 
 
 def cache_rows(cache: Cache, place: PlaceArray, place_input: PlaceArray) -> tuple[Rows, Rows]:

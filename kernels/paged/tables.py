@@ -32,7 +32,8 @@ class Fresh:
 
 @dataclass(frozen=True)
 class Cache:
-    """Pages of keys and of values, each with its table; NaN in slots that nothing was written to."""
+    """Pages of keys and of values, each with its table; NaN in slots that nothing was written to. Codes and
+    scales of a quantised cache are a Cache each."""
 
     k: Array  # [num_blocks, page_size, h_kv, d]
     v: Array  # [num_blocks, page_size, h_kv, e]
@@ -46,9 +47,9 @@ def make_cache(spec: RunSpec, arrays: Mapping[str, Array], given: Operands) -> C
     goes, the rest to be appended.
 
     Keys in pages that RoPE turns get pages of their own: a page that several rows name can stand at several
-    positions, and is another key at each.
+    positions, and is another key at each. With a kv_dtype keys and values do: what was sent are numbers.
     """
-    if "block_table" in arrays:
+    if "block_table" in arrays and spec.options.kv_dtype is None:
         table = arrays["block_table"].astype(np.int32)
         if spec.attention.rope is None:
             return Cache(arrays["k"], arrays["v"], table, table)
@@ -91,7 +92,8 @@ def hand_out(lens: Array, max_blocks: int, size: int) -> Array:
 def put_in_pages(array: Array, table: Array, lens: Array, size: int) -> Array:
     """[b, h, len, dim] → pages [num_blocks, size, h, dim] with the first ``lens[b]`` tokens of each row."""
     _, heads, length, dim = array.shape
-    pages = np.full((int(table.max(initial=-1)) + 1, size, heads, dim), np.nan, array.dtype)
+    unwritten = np.nan if array.dtype.kind == "f" else 0x7F  # a NaN too, where codes are fp8
+    pages = np.full((int(table.max(initial=-1)) + 1, size, heads, dim), unwritten, array.dtype)
     row, token = np.nonzero(np.arange(length) < lens[:, None])
     pages[table[row, token // size], token % size] = array[row, :, token]
     return pages

@@ -24,6 +24,7 @@ ATTENTION_FIELDS = tuple(Attention.__dataclass_fields__)
 OPTION_FIELDS = tuple(Options.__dataclass_fields__)
 ROPE_FIELDS = tuple(Rope.__dataclass_fields__)
 KV_DTYPES = ("int8", "fp8_e4m3", "fp8_e5m2")
+KV_SCALES = ("per_token_head", "per_tensor")  # the default first
 
 NUMBER, INTEGER, BOOLEAN, LIST = "a number", "an integer", "true or false", "a list of numbers"
 # Field names as in Hugging Face configs. True: required.
@@ -118,7 +119,7 @@ def parse_options(value: object, problems: Problems) -> Options:
         num_splits=reader.integer_or_null("num_splits", 1, MAX_SPLITS),
         page_size=reader.integer_or_null("page_size", 1, MAX_PAGE_SIZE),
         kv_dtype=reader.choice_or_null("kv_dtype", KV_DTYPES),
-        kv_scale=reader.choice("kv_scale", "per_token_head", ("per_tensor", "per_token_head")),
+        kv_scale=reader.choice("kv_scale", KV_SCALES[0], KV_SCALES),
         form=reader.choice_or_null("form", ("expanded", "absorbed")),
     )
 

@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from triton.runtime.errors import InterpreterError
 
-from kernels.registry import ENGINES, _asked
+from kernels.registry import ENGINES, GRADIENTS, _asked
 from kernels.spec import RunSpec, SpecError
 from kernels.spec.latent import MLA_INPUTS
 from tests.kernels.cases import Arrays, cases
@@ -57,20 +57,24 @@ def accepted(draw: st.DrawFn, engine: str) -> tuple[RunSpec, Arrays]:
     """A spec for the engine with everything it returns, and its canonical arrays. Options that these inputs
     cannot have are left out."""
     declared = ENGINES[engine]
-    most = declared.max_q_len
+    most, returns = declared.max_q_len, declared.returns
+    options, dtype = draw(some_options(engine)), draw(st.sampled_from(declared.dtypes))
+    if options.get("kv_dtype") is None:
+        options.pop("kv_scale", None)
+    else:  # has no gradients
+        returns -= set(GRADIENTS)
     if declared.takes == MLA_INPUTS:
         case = draw(latent_cases())
     else:
         case = draw(
             cases(
                 engine,
-                gradients="gradients" in declared.features,
+                gradients=bool(returns & set(GRADIENTS)),
                 q_lens=LENGTHS.filter(lambda n: most is None or n <= most),
                 kv_lens=LENGTHS,
             )
         )
-    options, dtype = draw(some_options(engine)), draw(st.sampled_from(declared.dtypes))
-    fields = {"dtype": dtype, "return": sorted(declared.returns)}
+    fields = {"dtype": dtype, "return": sorted(returns)}
     try:
         return case.on(engine, options=options, **fields)
     except SpecError as refused:
