@@ -19,7 +19,7 @@ export PIP_ROOT_USER_ACTION := ignore
 
 say = printf '%s\n' "==> $(1)" >&2
 
-.PHONY: help run test test-quick lint format bench token lock clean
+.PHONY: help run test test-quick lint format bench gpu-check token lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,10 @@ format: $(DEV) ## Rewrite the Python code in the project's style
 
 bench: $(DEV) ## The speed figures (quiet machine, please)
 	@$(PY) -m pytest tests/benchmarks -s --override-ini python_files='bench_*.py' $(ARGS)
+
+gpu-check: $(DEV) ## On a machine with an NVIDIA GPU: every engine against float64, then its speed (minutes)
+	@$(PY) -m tests.gpu.check
+	@$(PY) -m tests.benchmarks.gpu
 
 token: $(RUNTIME) ## A new API token, as the last line: make -s token NAME=alice
 	@test -n "$(NAME)" || { echo 'Say whose token it is: make -s token NAME=alice' >&2; exit 2; }
