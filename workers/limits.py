@@ -8,6 +8,7 @@ from django.conf import settings
 
 from kernels.estimate import Estimate, estimate
 from kernels.flash.tiles import tile_problems
+from kernels.mla.forms import latent_tile_problems
 from kernels.registry import ENGINES
 from kernels.spec import FieldProblem, RunSpec
 
@@ -73,7 +74,7 @@ def admit_compile(spec: RunSpec, targets: Sequence[str]) -> None:
         compiled = ", ".join(name for name, engine in ENGINES.items() if engine.is_triton)
         detail = f"engine {spec.engine} has no kernel of ours to compile; use {compiled}."
         raise Refused([FieldProblem("/engine", "not-compiled", detail)])
-    problems = tile_problems(spec, targets)
+    problems = (latent_tile_problems if spec.engine == "mla" else tile_problems)(spec, targets)
     if problems:
         raise Refused(problems)
 

@@ -9,7 +9,8 @@ are as large as Triton allows.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from kernels.spec.model import RunSpec
 from kernels.spec.problems import FieldProblem
@@ -21,6 +22,9 @@ INTERPRETER_BLOCK = 1024  # 1024 × 1024 scores: Triton's largest tile
 DEFAULT_TARGET = "sm_80"  # whose tiles are shown and estimated with, where no GPU is at hand
 THREADS = 4 * WARP_SIZE  # of a program: four warps, Triton's default
 MAX_UNROLLED = 4096  # float32 multiply-adds of a thread: about 15 s of compiling on one core, growing faster
+
+
+Excess = Callable[[str, int, int], str | None]  # (target, block_m, block_n) -> what a tile has too much of
 
 
 def next_power_of_two(n: int) -> int:
@@ -105,13 +109,20 @@ def tile_problems(spec: RunSpec, targets: Iterable[str]) -> list[FieldProblem]:
     A tile far beyond the machine still compiles, after minutes, into a kernel that cannot be launched. The
     tiles chosen by default always pass.
     """
-    block_m, block_n = choose_tiles(spec, interpreted=False)
+    return too_large(spec, choose_tiles(spec, interpreted=False), targets, partial(_excess, spec))
+
+
+def too_large(
+    spec: RunSpec, tiles: tuple[int, int], targets: Iterable[str], excess: Excess
+) -> list[FieldProblem]:
+    """``tile_problems`` of a kernel that is launched in ``tiles`` for ``spec``."""
+    block_m, block_n = tiles
     pointer = "/options/block_m" if spec.options.block_m else "/options/block_n"
     problems = []
     for target in targets:
-        excess = _excess(spec, target, block_m, block_n)
-        if excess is not None:
-            detail = f"tiles of {block_m} × {block_n} for {target}: {excess}. {_remedy(spec, target)}"
+        why = excess(target, block_m, block_n)
+        if why is not None:
+            detail = f"tiles of {block_m} × {block_n} for {target}: {why}. {_remedy(tiles, target, excess)}"
             problems.append(FieldProblem(pointer, "tile-too-large", detail))
     return problems
 
@@ -123,12 +134,18 @@ def _excess(spec: RunSpec, target: str, block_m: int, block_n: int) -> str | Non
     registers = 4 * block_m * (block_n + width_v) + item * block_m * width_qk
     shared = item * (block_m * width_qk + block_n * (width_qk + width_v))  # without a second buffer
     multiplies = block_m * block_n * (width_qk + width_v) // THREADS
+    return resource_excess(target, registers, shared, multiplies if spec.dtype == "float32" else 0)
+
+
+def resource_excess(target: str, registers: int, shared: int, multiplies: int) -> str | None:
+    """Which of what a tile needs is too much: bytes of registers, for scores, output and queries; bytes of
+    shared memory, for queries, keys and values; float32 multiply-adds of a thread."""
     most_shared = TARGETS[target].shared_bytes_per_block
     if registers > 4 * REGISTER_LIMIT:
         return _needs("scores, output and Q take", registers, 4 * REGISTER_LIMIT, "of registers")
     if shared > most_shared:
         return _needs("Q, K and V take", shared, most_shared, "of shared memory")
-    if spec.dtype == "float32" and multiplies > MAX_UNROLLED:
+    if multiplies > MAX_UNROLLED:
         return (
             f"each thread makes {multiplies:,} float32 multiply-adds, written out one by one; at most "
             f"{MAX_UNROLLED:,} are compiled"
@@ -140,13 +157,12 @@ def _needs(what: str, needed: int, most: int, where: str) -> str:
     return f"{what} {needed // 1024} KiB {where}, and a multiprocessor has {most // 1024} KiB"
 
 
-def _remedy(spec: RunSpec, target: str) -> str:
+def _remedy(tiles: tuple[int, int], target: str, excess: Excess) -> str:
     """The largest tile within the one asked for that fits."""
-    block_m, block_n = choose_tiles(spec, interpreted=False)
     smaller = [
         (m, n)
-        for m, n in itertools.product(_powers(block_m), _powers(block_n))
-        if _excess(spec, target, m, n) is None
+        for m, n in itertools.product(*(_powers(block) for block in tiles))
+        if excess(target, m, n) is None
     ]
     if not smaller:
         return "No smaller tile fits either: lower the dim, or leave this target out."

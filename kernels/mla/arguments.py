@@ -13,9 +13,10 @@ from kernels.flash.arguments import Place, rows, strides, terms
 from kernels.flash.logits import Terms
 from kernels.flash.memory import Matrix, Rows
 from kernels.flash.tiles import padded_dim
-from kernels.mla.forms import LATENT_STAGES, LATENT_WARPS, projection_tiles
+from kernels.mla.forms import projection_tiles
 from kernels.mla.kernel import latent_attention, project
 from kernels.operands import Latents, Operands
+from kernels.tuning import Tiling
 
 Launches = dict[str, dict[str, Any]]  # name -> keyword arguments
 # By form, in order; ``flash_forward`` comes last in the expanded one.
@@ -72,7 +73,7 @@ def absorbed_launches(
     shapes: Shapes,
     at: Mapping[str, Any],
     bound: Terms,
-    tiles: tuple[int, int],
+    tiles: Tiling,
     *,
     dtype: str,
     interpreted: bool,
@@ -104,10 +105,10 @@ def absorbed_launches(
             "ROPE": shapes.k_rope[3],
             "BLOCK_C": padded_dim(shapes.c_kv[3]),
             "BLOCK_ROPE": padded_dim(shapes.k_rope[3]),
-            "BLOCK_M": tiles[0],
-            "BLOCK_N": tiles[1],
-            "num_warps": LATENT_WARPS,
-            "num_stages": LATENT_STAGES,
+            "BLOCK_M": tiles.block_m,
+            "BLOCK_N": tiles.block_n,
+            "num_warps": tiles.num_warps,
+            "num_stages": tiles.num_stages,
         },
         "release": product(sums, w_uv, rows(at["out"], shapes.out), shapes.sums, shapes.out),
     }

@@ -16,11 +16,25 @@ heads · (d_nope + d_rope + d_v) / (d_c + d_rope) times as large as the cache: 7
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
-from kernels.flash.tiles import INTERPRETER_BLOCK, MIN_DIM, choose_tiles, next_power_of_two, padded_dim
+from kernels.flash.tiles import (
+    INTERPRETER_BLOCK,
+    MIN_DIM,
+    choose_tiles,
+    next_power_of_two,
+    padded_dim,
+    resource_excess,
+    tile_problems,
+    too_large,
+)
 from kernels.positions import visible_pairs
 from kernels.spec.model import RunSpec
+from kernels.spec.problems import FieldProblem
+from kernels.targets import WARP_SIZE
+from kernels.tuning import Tiling
 
 FORMS = ("expanded", "absorbed")
 LARGEST_TILE = INTERPRETER_BLOCK**2  # elements, Triton's limit
@@ -48,9 +62,8 @@ def chosen_form(spec: RunSpec) -> str:
     return min(reversed(FORMS), key=lambda form: multiply_adds(spec, form))
 
 
-def latent_tiles(spec: RunSpec, *, interpreted: bool) -> tuple[int, int]:
-    """(block_m, block_n) of the absorbed form, block_m in (query, head) pairs: as asked for, else what suits
-    the machine.
+def latent_tiles(spec: RunSpec, *, interpreted: bool) -> Tiling:
+    """Of the absorbed form, block_m in (query, head) pairs: as asked for, else what suits the machine.
 
     On a GPU the tile of outputs, block_m × d_c in float32, must fit in registers, and the queries beside a
     tile of latents in shared memory.
@@ -68,7 +81,23 @@ def latent_tiles(spec: RunSpec, *, interpreted: bool) -> tuple[int, int]:
         block_n = min(block_n, LARGEST_TILE // asked_m)
     if asked_n and not asked_m:
         block_m = min(block_m, LARGEST_TILE // asked_n)
-    return asked_m or block_m, asked_n or block_n
+    return Tiling(asked_m or block_m, asked_n or block_n, LATENT_WARPS, LATENT_STAGES)
+
+
+def latent_tile_problems(spec: RunSpec, targets: Iterable[str]) -> list[FieldProblem]:
+    """``tile_problems`` of the form that is chosen for ``spec``."""
+    if chosen_form(spec) == "expanded":
+        return tile_problems(spec, targets)
+    return too_large(spec, latent_tiles(spec, interpreted=False)[:2], targets, partial(_excess, spec))
+
+
+def _excess(spec: RunSpec, target: str, block_m: int, block_n: int) -> str | None:
+    item = 4 if spec.dtype == "float32" else 2
+    latent, rope = (padded_dim(spec.inputs[name].shape[-1]) for name in ("c_kv", "q_rope"))
+    registers = 4 * block_m * (block_n + latent) + item * block_m * (latent + rope)
+    shared = item * (block_m + block_n) * (latent + rope)  # a tile of latents is key and value at once
+    multiplies = block_m * block_n * (2 * latent + rope) // (WARP_SIZE * LATENT_WARPS)
+    return resource_excess(target, registers, shared, multiplies if spec.dtype == "float32" else 0)
 
 
 def projection_tiles(
@@ -109,7 +138,7 @@ def work(spec: RunSpec, *, interpreted: bool) -> Work:
     latent, rope = (spec.inputs[name].shape[-1] for name in ("c_kv", "q_rope"))
     nope, width_v = spec.inputs["q_nope"].shape[-1], spec.v_head_dim
     if chosen_form(spec) == "absorbed":
-        rows, tiles = spec.q_len * spec.num_heads, latent_tiles(spec, interpreted=interpreted)
+        rows, tiles = spec.q_len * spec.num_heads, latent_tiles(spec, interpreted=interpreted)[:2]
         widths = padded_dim(latent) + padded_dim(rope), padded_dim(latent)
         return (
             _attention(spec, spec.batch, rows, tiles, widths)
@@ -162,7 +191,7 @@ def largest_tile(spec: RunSpec, *, interpreted: bool) -> int:
     """Numbers in the tiles that one program holds at once, those of its inputs and of its result."""
     latent = padded_dim(spec.inputs["c_kv"].shape[-1])
     if chosen_form(spec) == "absorbed":
-        block_m, block_n = latent_tiles(spec, interpreted=interpreted)
+        block_m, block_n = latent_tiles(spec, interpreted=interpreted)[:2]
         width = latent + padded_dim(spec.inputs["q_rope"].shape[-1])
         rows = spec.batch * spec.q_len
     else:

@@ -1,5 +1,8 @@
 """Multi-head latent attention: what its inputs mean, and that both forms of the engine compute it."""
 
+import re
+from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +19,14 @@ from kernels.execute import execute
 from kernels.flash.interpreter import counted_traffic
 from kernels.flash.logits import Terms
 from kernels.mla import launch
-from kernels.mla.forms import chosen_form, multiply_adds
+from kernels.mla.forms import chosen_form, latent_tile_problems, multiply_adds
 from kernels.numerics import error_bounds
-from kernels.spec import InputSpec, RunSpec, SpecError, parse_run
+from kernels.spec import FieldProblem, InputSpec, RunSpec, SpecError, parse_run
 from kernels.spec.latent import MLA_INPUTS, axes_of
+from kernels.targets import TARGETS
 from tests.kernels.cases import Arrays, canonical, compute
+from tests.kernels.fences import fences, poisoned_memory
+from tests.kernels.test_compiling import COMPILE, printed_by
 
 SIZES = {"batch": 2, "heads": 3, "q_len": 5, "kv_len": 9, "d_c": 12, "d_nope": 6, "d_rope": 4, "d_v": 7}
 
@@ -178,19 +184,14 @@ FORMS = ("absorbed", "expanded")
 SMALL = {"block_m": 16, "block_n": 16}
 
 
-@pytest.fixture(autouse=True)
-def _poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is full of NaN until a kernel writes to it."""
-    empty = torch.empty
-    monkeypatch.setattr(torch, "empty", lambda *args, **more: empty(*args, **more).fill_(torch.nan))
-
-
-def check(body: dict[str, Any], uploads: Arrays | None = None) -> dict[str, Arrays]:
-    """Both forms, as far from the reference as rounding explains."""
+def check(body: dict[str, Any], uploads: Arrays | None = None, *, watched: bool = False) -> dict[str, Arrays]:
+    """Both forms, as far from the reference as rounding explains. Memory is full of NaN until a kernel writes
+    to it; ``watched``: none reads or writes beside its arguments."""
     found = {}
     for form in FORMS:
         spec, arrays = canonical(body | {"options": body.get("options", {}) | {"form": form}}, uploads)
-        found[form] = compute(spec, arrays)
+        with fences() if watched else nullcontext(), poisoned_memory():
+            found[form] = compute(spec, arrays)
         expected, bounds = reference(spec, arrays, ("out", "lse")), error_bounds(spec, arrays)
         for name, values in expected.items():
             np.testing.assert_allclose(found[form][name], values, rtol=0, atol=bounds[name], err_msg=form)
@@ -260,10 +261,38 @@ def bodies(draw: st.DrawFn) -> tuple[dict[str, Any], Arrays]:
             "return": ["out", "lse"]}, uploads  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+RAGGED = {"q_lens": [40, 0, 17], "kv_lens": [23, 45, 45]}
+BLOCKS = np.kron(np.eye(5), np.ones((8, 9))).astype(bool)  # query 8i … 8i + 7 sees key 9i … 9i + 8
+LISTS = {"q_positions": list(range(80, 0, -2)), "kv_positions": list(range(0, 135, 3))}
+
+
+@pytest.mark.parametrize(
+    ("attention", "inputs"),
+    [
+        ({}, {}),
+        ({"is_causal": True}, {}),
+        ({"is_causal": True, "causal_alignment": "top_left", "sinks": [0.0, "-inf", 3.0]}, {}),
+        ({"is_causal": True, "window": [9, None]}, RAGGED),
+        ({"window": [4, 6], "softcap": 3.0}, {}),
+        ({"is_causal": True, "alibi_slopes": "auto", "sinks": [0.0, 1.0, 2.0]}, RAGGED),
+        ({}, {"attn_mask": BLOCKS.tolist()}),
+        ({}, {"attn_mask": np.stack([BLOCKS, ~BLOCKS, np.roll(BLOCKS, 9, 1)]).tolist()}),
+        ({}, {"attn_mask": to_jsonable(np.where(BLOCKS, 0.5, -np.inf))}),
+        ({"is_causal": True, "window": [20, None], **LISTS}, {}),
+        ({"is_causal": True, "rope": {"style": "half"}}, RAGGED),
+    ],
+)
+def test_every_term_of_a_logit(attention: dict[str, Any], inputs: dict[str, Any]) -> None:
+    """At lengths of several tiles, the last of which is never full; three heads to a query, so that tiles of
+    16 pairs begin and end within one."""
+    sizes = {"batch": 3, "heads": 3, "q_len": 40, "kv_len": 45, "d_c": 20}
+    near(check(request(attention=attention, inputs=inputs, options=SMALL, **sizes)), 5e-5)
+
+
+@settings(max_examples=25, deadline=None)
 @given(bodies())
 def test_both_forms_compute_the_same_as_the_reference(made: tuple[dict[str, Any], Arrays]) -> None:
-    near(check(*made), 3e-5)
+    near(check(*made, watched=True), 5e-5)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -359,16 +388,17 @@ def bytes_read(body: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_causal_mask_is_not_only_a_mask(form: str) -> None:
-    """Four tiles of queries against four of keys: 10 of 16 are needed."""
+@pytest.mark.parametrize(("window", "visited"), [([None, None], 10), ([16, None], 7)])
+def test_tiles_beyond_what_queries_see_are_not_read(
+    form: str, window: list[int | None], visited: int
+) -> None:
+    """Four tiles of queries against four of keys: of 16, causality needs 10, a window as wide as a tile 7."""
     sizes = {"batch": 1, "heads": 1, "q_len": 64, "kv_len": 64, "d_c": 32}
-    full, causal = (
-        bytes_read(request(attention={"is_causal": is_causal}, options=SMALL | {"form": form}, **sizes))
-        for is_causal in (False, True)
-    )
+    options = SMALL | {"form": form}
+    seen = bytes_read(request(attention={"is_causal": True, "window": window}, options=options, **sizes))
     per_key = 32 + 4 if form == "absorbed" else 6 + 4 + 7
     offsets = 4 * 4  # each tile of queries reads where it stands
-    assert full - causal + offsets == 4 * 6 * 16 * per_key
+    assert bytes_read(request(options=options, **sizes)) - seen + offsets == 4 * (16 - visited) * 16 * per_key
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -383,6 +413,17 @@ def test_tiles_that_a_mask_forbids_are_not_read(form: str) -> None:
     tile = 16 * (12 + 4) if form == "absorbed" else 3 * 16 * (6 + 4 + 7)
     mask = 15 * 16
     assert read[0] - read[1] == 2 * 2 * (4 * tile + mask)
+
+
+def test_padding_has_no_sink() -> None:
+    """As the kernel leaves it: no output, and an LSE of −∞ although every head has a sink."""
+    _, arrays = canonical(request())
+    inputs = {name: torch.from_numpy(arrays[name]) for name in MLA_INPUTS}
+    bound = Terms(scale=0.3, p_sinks=torch.zeros(3), p_q_lens=torch.tensor([5, 2], dtype=torch.int32))
+    got = launch.absorbed(inputs, bound, tiles=(16, 16))
+    assert torch.isfinite(got["lse"][0]).all()
+    assert torch.isneginf(got["lse"][1, :, 2:]).all()
+    assert not got["out"][1, :, 2:].any()
 
 
 def test_a_run_of_the_engine_in_full() -> None:
@@ -420,6 +461,37 @@ def test_what_the_engine_cannot_do(sizes: dict[str, Any], pointer: str, says: st
 
 def test_other_engines_have_no_form() -> None:
     assert "mla can" in refused(request("eager", options={"form": "absorbed"}))["/options/form"]
+
+
+DEEPSEEK = {"heads": 64, "kv_len": 64, "d_c": 512, "d_nope": 128, "d_rope": 64, "d_v": 128, "batch": 1}
+
+
+def test_decoding_compiles_to_tensor_cores_without_spills() -> None:
+    body = request(dtype="float16", q_len=1, attention={"is_causal": True}, **DEEPSEEK)
+    for kernels in printed_by(COMPILE, [body, ["sm_80", "sm_90"]]).values():
+        assert list(kernels) == ["latent_attention", "absorb", "release"]
+        for made in kernels.values():
+            assert made["fits"]
+            assert made["spills_bytes"] == made["stack_bytes"] == 0
+            assert made["instructions"]["mma"] > 0
+            assert made["instructions"]["cp_async"] > 0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_tiles_that_no_multiprocessor_holds_are_refused_with_the_largest_that_fits(dtype: str) -> None:
+    def problems(targets: Iterable[str], **options: Any) -> list[FieldProblem]:
+        spec = parse_run(request(dtype=dtype, options=options, **DEEPSEEK)).spec
+        return latent_tile_problems(spec, targets)
+
+    assert not problems(TARGETS, form="absorbed")
+    assert not problems(TARGETS, form="expanded")
+    for target in TARGETS:
+        (found,) = problems([target], form="absorbed", block_m=128, block_n=64)
+        assert found.pointer == "/options/block_m"
+        largest = re.search(r"largest that fits is block_m (\d+) with block_n (\d+)", found.detail)
+        assert largest
+        fitting = dict(zip(("block_m", "block_n"), map(int, largest.groups()), strict=True))
+        assert not problems([target], form="absorbed", **fitting)
 
 
 def test_more_work_is_predicted_to_cost_more() -> None:
