@@ -112,6 +112,7 @@ ROPE_SCALINGS: tuple[dict[str, Any] | None, ...] = (
 def cases(
     draw: st.DrawFn,
     engine: str = "reference",
+    *,
     gradients: bool = False,
     extreme: bool = False,
     q_lens: st.SearchStrategy[int] = SIZES,
