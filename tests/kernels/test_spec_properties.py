@@ -11,6 +11,7 @@ from kernels.estimate import estimate
 from kernels.spec import RunSpec, SpecError, parse_run
 from kernels.spec.attention import ATTENTION_FIELDS, OPTION_FIELDS
 from kernels.spec.run import BODY_FIELDS, INPUTS, RETURNS
+from tests.kernels.cases import Case, cases
 
 NAMES = sorted(
     {*BODY_FIELDS, *INPUTS, *RETURNS, *ATTENTION_FIELDS, *OPTION_FIELDS, "b64", "seed", "shape", "type"}
@@ -129,3 +130,11 @@ def test_a_valid_spec_survives_its_own_json_and_can_be_estimated(body: dict[str,
     assert 0 <= cost.flops <= 2 * pairs * (spec.head_dim + spec.v_head_dim)
     assert 0 < cost.predicted_seconds < sys.float_info.max
     json.dumps(cost.to_dict(), allow_nan=False)
+
+
+@SETTINGS
+@given(cases(gradients=True))
+def test_every_feature_survives_its_own_json_and_can_be_estimated(case: Case) -> None:
+    spec, _ = case.on("reference", **{"return": list(RETURNS)})
+    assert RunSpec.from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False))) == spec
+    json.dumps(estimate(spec).to_dict(), allow_nan=False)
