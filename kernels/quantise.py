@@ -177,20 +177,21 @@ def element_errors(array: Array, kv_dtype: str, kv_scale: str, lens: Array | Non
     2⁻⁴ / (1 + 2⁻⁴) = 1/17. Among the subnormals all steps are as wide.
     """
     size = np.abs(np.asarray(array, dtype=np.float64))
+    written = np.ones((1, 1, 1, 1), np.bool_)
     if lens is not None:
-        written = np.arange(size.shape[2]) < np.asarray(lens)[:, None]
-        size = np.where(written[:, None, :, None], size, 0.0)
+        written = (np.arange(size.shape[2]) < np.asarray(lens)[:, None])[:, None, :, None]
+        size = np.where(written, size, 0.0)
     axis = None if kv_scale == "per_tensor" else 3
     largest = np.max(size, axis=axis, keepdims=True, initial=0.0)
     smallest = LARGEST_CODE[kv_dtype] * SMALLEST_SCALE
     most = np.where(largest > 0.0, np.maximum(largest, smallest), 0.0) * element_error(kv_dtype)
     if kv_dtype == "int8":
-        return np.broadcast_to(most, size.shape)
+        return np.where(written, np.broadcast_to(most, size.shape), 0.0)
     kind = FLOAT8[kv_dtype]
     half_step = 2.0 ** (-kind.mantissa_bits - 1)
     subnormal = 2.0**kind.min_exponent * half_step * np.maximum(largest, smallest) / kind.largest
     own = np.maximum(size * half_step / (1.0 + half_step), np.where(largest > 0.0, subnormal, 0.0))
-    return np.asarray(np.minimum(most, own * (1 + 2.0**-22)))
+    return np.where(written, np.minimum(most, own * (1 + 2.0**-22)), 0.0)
 
 
 def element_error(kv_dtype: str) -> float:
