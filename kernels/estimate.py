@@ -241,8 +241,8 @@ def _seconds(spec: RunSpec, engine: str) -> float:
     seconds = cost.per_program * programs + cost.per_tile * tiles + per_score * scores
     seconds = cost.per_call + again * seconds
     if spec.is_latent:
-        # Made in float64, and for the reference multiplied once more, by what bounds the error.
-        made = multiply_adds(spec, "expanded") + 2 * multiply_adds(spec, "absorbed")
+        # Made in float64, and for the reference multiplied once more each way, by what bounds the error.
+        made = 2 * (multiply_adds(spec, "expanded") + multiply_adds(spec, "absorbed"))
         seconds += COSTS["reference"].per_multiply * made
     if spec.options.kv_dtype is not None and engine != "eager":
         # Codes are decoded wherever they are loaded; for the reference, the bound has another product.
