@@ -44,6 +44,23 @@ def test_the_largest_length_named_fits_and_the_next_does_not(engine):
         limits.admit(spec_of(largest + 1, engine=engine), 30)
 
 
+@pytest.mark.parametrize("engine", ["mla", "eager"])
+def test_a_cache_of_latents_that_is_too_long_is_refused_with_the_length_that_fits(engine):
+    def spec(length):
+        shapes = {"q_nope": [4, length, 8], "q_rope": [4, length, 4], "c_kv": [length, 16],
+                  "k_rope": [length, 4], "w_uk": [4, 16, 8], "w_uv": [4, 16, 8]}  # fmt: skip
+        inputs = {name: {"seed": 1, "shape": shape} for name, shape in shapes.items()}
+        return parse_run({"engine": engine, "inputs": inputs}).spec
+
+    with pytest.raises(limits.Refused) as refused:
+        limits.admit(spec(100_000), 30)
+    assert {problem.pointer for problem in refused.value.problems} == {"/inputs/c_kv"}
+    largest = min(largest_named(problem) for problem in refused.value.problems)
+    limits.admit(spec(largest), 30)
+    with pytest.raises(limits.Refused):
+        limits.admit(spec(largest + 1), 30)
+
+
 def test_a_refusal_with_listed_positions_still_names_what_fits():
     positions = {"is_causal": True, "q_positions": list(range(6000))}
     with pytest.raises(limits.Refused) as refused:
