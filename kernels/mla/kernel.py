@@ -23,8 +23,8 @@ holds (query, head) pairs, all heads of a query next to each other.
 
 DeepSeek-AI 2024, *DeepSeek-V2*, arXiv 2405.04434, §2.1.2 (latents), §2.1.3 (decoupled RoPE) and the remark on
 absorbing in §2.1.2. Logits, masks and the online softmax are those of ``kernels/flash``. Names as in
-``kernels/flash/memory.py``: BM rows of queries, BN keys, C and R the widths of latents and of rotated keys,
-BC and BR the same padded to powers of two.
+``kernels/flash/memory.py``: BM rows of queries, BN keys, C and ROPE the widths of latents and of rotated
+keys, BC and BR the same padded to powers of two.
 """
 
 # mypy: ignore-errors
