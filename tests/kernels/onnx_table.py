@@ -16,7 +16,7 @@ from kernels.spec import FieldProblem, SpecError
 from tests.kernels.cases import canonical, compute
 from tests.kernels.onnx_cases import ROUNDOFF, OnnxCase, onnx_cases
 
-ENGINES = ("reference", "eager", "sdpa", "flash")
+ENGINES = ("reference", "eager", "sdpa", "flash", "decode", "paged")  # mla has inputs of its own
 PAGE = Path(__file__).parents[2] / "docs" / "onnx.md"
 PASSED = "passed"
 # ONNX's evaluator rounds every intermediate to the dtype of the case, ours and the engines fewer of them.
