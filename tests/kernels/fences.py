@@ -220,6 +220,9 @@ class Sprawl:
     def take_apart(self, argument: Any) -> Any:
         """Rows, and the masks and biases in Terms, with their rows STEP apart; anything else as it is."""
         if isinstance(argument, Rows):
+            codes = argument.codes
+            if codes is not None and codes.scales is not None:
+                argument = argument._replace(codes=codes._replace(scales=self._apart(codes.scales)))
             return self._apart(argument)
         if isinstance(argument, Terms):
             found = {name: getattr(argument, name) for name in ("mask", "bias")}

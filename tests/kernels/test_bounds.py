@@ -19,7 +19,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from triton.runtime.errors import InterpreterError
 
@@ -31,8 +31,10 @@ from tests.kernels.fences import OutOfBoundsError, fences, poisoned_memory
 from tests.kernels.ways import LENGTHS, latent_cases
 
 TRITON = [name for name, engine in ENGINES.items() if engine.is_triton]
-EXAMPLES = 20  # of each engine
-SETTINGS = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+EXAMPLES = 30  # of each engine
+SETTINGS = settings(
+    deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+)
 # Padding may hold anything, and the interpreter computes with it before it is masked.
 pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero):RuntimeWarning")
 

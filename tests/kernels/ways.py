@@ -156,13 +156,16 @@ def ways(
     return list({(way.engine, way.options.get("form")): way for way in found}.values()) if one_each else found
 
 
-def quantised_ways(kv_dtype: str, kv_scale: str, *features: str, q_len: int = 1) -> list[Way]:
+def quantised_ways(
+    kv_dtype: str, kv_scale: str, *features: str, q_len: int = 1, triton: bool = False
+) -> list[Way]:
     """Those with a cache of codes that is made from plain keys and values."""
     options = {"kv_dtype": kv_dtype, "kv_scale": kv_scale}
     found = [
         replace(way, options=way.options | options) for way in WAYS if way.page is None and not way.latent
     ]
-    return [way for way in found if way.can([*features, "kv_dtype"], q_len=q_len)]
+    able = [way for way in found if way.can([*features, "kv_dtype"], q_len=q_len)]
+    return [way for way in able if way.is_triton or not triton]
 
 
 def on_ways(*features: str, **wanted: Any) -> Callable[[Any], Any]:
