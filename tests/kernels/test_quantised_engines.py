@@ -229,6 +229,7 @@ def test_what_lies_beyond_the_lengths_changes_nothing(way: str) -> None:
             clean[name], dirty[name] = arrays[name].copy(), arrays[name].copy()
             for row, length in enumerate(lens):
                 clean[name][row, :, length:], dirty[name][row, :, length:] = 0.0, np.nan
+                dirty[name][row, :, length + 1 :] = 1e30  # which would be the largest of all
         one, other = compute(spec, clean), compute(spec, dirty)
         for name in ("out", "lse"):
             np.testing.assert_array_equal(one[name], other[name])
@@ -303,6 +304,9 @@ def test_costs_count_codes_and_scales() -> None:
     assert least(kv_dtype="fp8_e4m3") == tokens * (24 + 2 * 4)
     read = {name: modelled_traffic(spec("decode", kv_dtype=name))["bytes_read"] for name in (None, "int8")}
     assert read[None] - read["int8"] == tokens * (24 - 8)
+    # A whole tile of queries reads them once.
+    read = {name: modelled_traffic(spec("flash", kv_dtype=name))["bytes_read"] for name in (None, "int8")}
+    assert read[None] - read["int8"] == 2 * tokens * (24 - 8)
     # Eager only simulates.
     simulated = [modelled_traffic(spec("eager", kv_dtype=name)) for name in (None, "int8")]
     assert simulated[0] == simulated[1]
