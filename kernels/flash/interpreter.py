@@ -50,7 +50,8 @@ def patched_once() -> Iterator[None]:
     What a kernel computes is left as it is. But most of the time of a small tile goes to what surrounds it:
     the interpreter patches all of ``triton.language`` (1.7 ms) at each call of a ``@triton.jit`` helper,
     although its caller has just done so; it computes every integer sum again in 64 bits, for a check that is
-    off; it makes the same types over and over; and it fills a whole tile with each scalar.
+    off; it makes the same types over and over; it fills a whole tile with each scalar; and it reads and
+    writes memory number by number.
     """
     builder, original = interpreter.interpreter_builder, interpreter._patch_lang
     done: set[frozenset[int]] = set()
@@ -68,6 +69,9 @@ def patched_once() -> Iterator[None]:
         (interpreter, "_get_np_dtype", _np_dtype),
         (builder, "options", replace(builder.options, sanitize_overflow=checked)),
         (interpreter.InterpreterBuilder, "create_splat", _splat),
+        (interpreter.InterpreterBuilder, "create_select", _select),
+        (interpreter.InterpreterBuilder, "create_masked_load", _load),
+        (interpreter.InterpreterBuilder, "create_masked_store", _store),
         (tl.core.block_type, "__init__", _make_block_type),
         (tl.core.tensor, "__init__", _make_tensor),
     )
@@ -87,6 +91,9 @@ def _languages(fn: Any) -> frozenset[int]:
     return frozenset(id(value) for value in fn.__globals__.values() if value is tl or value is tl.core)
 
 
+FEW = 256  # numbers are read and written as quickly one by one
+_ORIGINAL_LOAD = interpreter.InterpreterBuilder.create_masked_load
+_ORIGINAL_STORE = interpreter.InterpreterBuilder.create_masked_store
 _ORIGINAL_DTYPE: Callable[[Any], Any] = interpreter._get_np_dtype
 _ORIGINAL_BLOCK_TYPE: Callable[[Any, Any, Any], None] = tl.core.block_type.__init__
 _dtypes: dict[str, Any] = {}
@@ -107,23 +114,82 @@ def _splat(self: Any, block: Any, scalar: Any) -> Any:
     return interpreter.TensorHandle(data, scalar.dtype.scalar)
 
 
+def _select(self: Any, condition: Any, given: Any, other: Any) -> Any:
+    """``InterpreterBuilder.create_select``, in half the time of ``numpy.where``."""
+    data = np.array(np.broadcast_to(other.data, np.shape(condition.data)))
+    np.copyto(data, given.data, where=condition.data)
+    return interpreter.TensorHandle(data, other.dtype.scalar)
+
+
+@dataclass
+class _Memory:
+    """What lies at an address, for numpy to read and to write."""
+
+    __array_interface__: dict[str, Any]
+
+
+def _at(addresses: Any, dtype: Any) -> tuple[Any, Any] | None:
+    """(memory, index): the numbers at ``addresses`` are ``memory[index]``; None where they are not a whole
+    number of numbers apart. Nothing else of the memory between the lowest and the highest is touched."""
+    low, high = int(addresses.min()), int(addresses.max())
+    steps = addresses - np.uint64(low)
+    if (steps & np.uint64(dtype.itemsize - 1)).any():
+        return None
+    shape = ((high - low) // dtype.itemsize + 1,)
+    memory = np.asarray(_Memory({"data": (low, False), "shape": shape, "typestr": dtype.str, "version": 3}))
+    return memory, (steps >> np.uint64(dtype.itemsize.bit_length() - 1)).view(np.int64)
+
+
+def _load(self: Any, pointers: Any, mask: Any, other: Any, *rest: Any) -> Any:
+    """``InterpreterBuilder.create_masked_load``."""
+    element, inside = pointers.get_element_ty(), mask.data
+    dtype, is_whole = interpreter._get_np_dtype(element), inside.size >= FEW and inside.all()
+    if inside.size < FEW or not inside.any():
+        return _ORIGINAL_LOAD(self, pointers, mask, other, *rest)
+    found = _at(pointers.data if is_whole else pointers.data[inside], dtype)
+    if found is None:
+        return _ORIGINAL_LOAD(self, pointers, mask, other, *rest)
+    memory, index = found
+    if is_whole:
+        return interpreter.TensorHandle(memory[index], element)
+    data = np.zeros(inside.shape, dtype) if other is None else np.array(other.data, dtype=dtype)
+    data[inside] = memory[index]
+    return interpreter.TensorHandle(data, element)
+
+
+def _store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
+    """``InterpreterBuilder.create_masked_store``."""
+    inside = mask.data
+    if inside.size < FEW or not inside.any():
+        return _ORIGINAL_STORE(self, pointers, value, mask, *rest)
+    found = _at(pointers.data[inside], value.data.dtype)
+    if found is None:
+        return _ORIGINAL_STORE(self, pointers, value, mask, *rest)
+    memory, index = found
+    memory[index] = value.data[inside]
+    return None
+
+
 def _make_block_type(self: Any, element_ty: Any, shape: Any) -> None:
     """``block_type.__init__``; a type never changes, so that equal ones may share what they hold."""
-    key = element_ty.name, tuple(int(getattr(size, "value", size)) for size in shape)
+    key = element_ty.name, tuple([size if type(size) is int else size.value for size in shape])
     if key not in _block_types:
         _ORIGINAL_BLOCK_TYPE(self, element_ty, shape)
-        _block_types[key] = dict(vars(self))
+        _block_types[key] = {**vars(self), "of_tensors": _shape(key[1])}
     vars(self).update(_block_types[key])
 
 
 def _make_tensor(self: Any, handle: Any, type: Any) -> None:
     """``tensor.__init__``."""
     self.handle, self.type, self.dtype = handle, type, type.scalar
-    self.shape, self.numel = _shape(tuple(type.shape) if type.is_block() else ())
+    self.shape, self.numel = vars(type).get("of_tensors") or _shape(
+        tuple(type.shape) if type.is_block() else ()
+    )
 
 
 @cache
 def _shape(sizes: tuple[int, ...]) -> tuple[Any, Any]:
+    """What tensors of so many rows and columns have as ``shape`` and ``numel``."""
     return tl.core.tuple([tl.core.constexpr(size) for size in sizes]), tl.core.constexpr(math.prod(sizes))
 
 
@@ -139,17 +205,17 @@ class Traffic:
 def counted_traffic() -> Iterator[Traffic]:
     """Count what every load and store of the interpreter touches while the block runs."""
     builder, traffic = interpreter.interpreter_builder, Traffic()
-    load, store = builder.create_masked_load, builder.create_masked_store
+    kind = type(builder)  # whose methods a launch replaces
 
     def counting_load(ptrs: Any, mask: Any, *rest: Any) -> Any:
         traffic.bytes_read += int(np.count_nonzero(mask.data)) * ptrs.get_element_ty().primitive_bitwidth // 8
-        return load(ptrs, mask, *rest)
+        return kind.create_masked_load(builder, ptrs, mask, *rest)
 
     def counting_store(ptrs: Any, value: Any, mask: Any, *rest: Any) -> Any:
         traffic.bytes_written += (
             int(np.count_nonzero(mask.data)) * ptrs.get_element_ty().primitive_bitwidth // 8
         )
-        return store(ptrs, value, mask, *rest)
+        return kind.create_masked_store(builder, ptrs, value, mask, *rest)
 
     builder.create_masked_load, builder.create_masked_store = counting_load, counting_store
     try:

@@ -16,6 +16,9 @@ PATCHED = [
     (interpreter, "_get_np_dtype"),
     (interpreter.interpreter_builder, "options"),
     (interpreter.InterpreterBuilder, "create_splat"),
+    (interpreter.InterpreterBuilder, "create_select"),
+    (interpreter.InterpreterBuilder, "create_masked_load"),
+    (interpreter.InterpreterBuilder, "create_masked_store"),
     (tl.core.block_type, "__init__"),
     (tl.core.tensor, "__init__"),
 ]
