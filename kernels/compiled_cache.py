@@ -12,6 +12,7 @@ import json
 import os
 import tempfile
 import time
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ class CompiledCache:
         path = self._path(key)
         try:
             record: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
-        except (OSError, EOFError, ValueError):
+        except (OSError, EOFError, ValueError, zlib.error):
             return None
         with contextlib.suppress(OSError):
             os.utime(path)  # used now
