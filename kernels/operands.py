@@ -102,9 +102,7 @@ def operands(
     (numpy's). ``rotate`` turns them: in float64, unless an engine has a kernel of its own for it. Without
     ``expand`` those of MLA have their shapes but no memory: for an engine that computes from the latents."""
     q_lens, kv_lens = arrays.get("q_lens"), arrays.get("kv_lens")
-    left, right = spec.attention.window
-    if spec.attention.is_causal:
-        right = 0 if right is None else min(right, 0)
+    left, right = spec.attention.sides
     latents = _latents(spec, arrays, dtype, rotate) if spec.is_latent else None
     if latents is None:
         q, k, v = _plain(spec, arrays, dtype, rotate)

@@ -101,9 +101,7 @@ def visible_pairs(spec: RunSpec) -> int:
     are patterns and the lengths of a ragged batch, so that there it is an upper bound.
     """
     attention, rows = spec.attention, spec.batch * spec.num_heads
-    left, right = attention.window
-    if attention.is_causal:
-        right = 0 if right is None else min(right, 0)
+    left, right = attention.sides
     if rows * spec.q_len * spec.kv_len == 0:
         return 0
     if left is None and right is None:

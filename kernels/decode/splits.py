@@ -61,9 +61,7 @@ def rows_per_kv_head(spec: RunSpec) -> int:
 def visible_span(spec: RunSpec) -> int:
     """At most so many keys lie between the first and the last that a sequence's queries see."""
     attention = spec.attention
-    left, right = attention.window
-    if attention.is_causal:
-        right = 0 if right is None else min(right, 0)
+    left, right = attention.sides
     listed = isinstance(attention.q_positions, tuple) or isinstance(attention.kv_positions, tuple)
     if left is None or right is None or listed:
         return spec.kv_len

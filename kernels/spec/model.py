@@ -62,6 +62,15 @@ class Attention:
     num_heads: int | None = None
     num_kv_heads: int | None = None
 
+    @property
+    def sides(self) -> tuple[int | None, int | None]:
+        """(left, right) of the window and causality together: a key is visible where its position is within
+        left below and right above that of the query; None: unbounded."""
+        left, right = self.window
+        if self.is_causal:
+            right = 0 if right is None else min(right, 0)
+        return left, right
+
 
 @dataclass(frozen=True)
 class Options:
