@@ -3,15 +3,11 @@ dim]``."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from kernels.arrays import Array
 from kernels.spec.latent import MLA_INPUTS
 from kernels.spec.model import RunSpec
-
-Array = np.ndarray[Any, np.dtype[Any]]
-
 
 HEADED = ("q", "k", "v", "past_key", "past_value", "dout", *MLA_INPUTS)
 

@@ -19,18 +19,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from kernels import positions
+from kernels.arrays import Array
 from kernels.patterns import pattern_mask
 from kernels.rope import cos_sin, rotate, rotated_dim
 from kernels.spec.latent import MLA_INPUTS
 from kernels.spec.model import RunSpec
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Rotate(Protocol):

@@ -9,13 +9,11 @@ Positions decide causal masking, windows, ALiBi and RoPE alike. Keys stand at 0 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from kernels.arrays import Array
 from kernels.spec.model import Positions, RunSpec
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def query_offset(spec: RunSpec) -> int | None:

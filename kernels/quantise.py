@@ -19,15 +19,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 
-from kernels.arrays import round_to_dtype
+from kernels.arrays import Array, round_to_dtype
 from kernels.operands import Operands
 from kernels.spec.model import RunSpec
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 KV_SCALES = ("per_tensor", "per_token_head")
 SMALLEST_SCALE = 2.0**-126  # the smallest normal float32: below it a scale has few digits, or none

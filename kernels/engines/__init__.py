@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
+from kernels.arrays import Array
 
-Array = np.ndarray[Any, np.dtype[Any]]
+__all__ = ["Array", "CannotRunError", "Place", "Prepared"]
 
 
 class Place(Protocol):

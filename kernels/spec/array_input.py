@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays import DISTRIBUTIONS, MAX_SEED, bfloat16_to_float32
+from kernels.arrays import DISTRIBUTIONS, MAX_SEED, Array, bfloat16_to_float32
 from kernels.spec.model import InputSpec
 from kernels.spec.problems import MALFORMED, TOO_LARGE, Problems, join, nearest, one_of, printable, show
 from kernels.spec.reader import ObjectReader, is_integer, is_number, to_float
 
-Array = np.ndarray[Any, np.dtype[Any]]
 LoadUpload = Callable[[str, str], Array]
 
 MAX_RANK = 8  # nothing in the contract has more than 4; deeper nesting is refused without being walked

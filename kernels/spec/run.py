@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from kernels import patterns, registry, rope
-from kernels.spec.array_input import Array, ArrayParser, LoadUpload
+from kernels.arrays import Array
+from kernels.spec.array_input import ArrayParser, LoadUpload
 from kernels.spec.attention import parse_attention, parse_options, parse_timing
 from kernels.spec.latent import MLA_INPUTS, check_company, required_inputs
 from kernels.spec.model import InputSpec, ParsedRun, RunSpec

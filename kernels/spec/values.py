@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from kernels.arrays import largest
-from kernels.spec.array_input import Array
+from kernels.arrays import Array, largest
 from kernels.spec.latent import MLA_INPUTS
 from kernels.spec.model import RunSpec
 from kernels.spec.problems import Problems, join
