@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -87,13 +88,15 @@ def compiled(request_body, targets):
 
 def printed_by(code, argument):
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    said = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(argument)],
-        env={**env, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    # What a copy of these files elsewhere left in Triton's own cache names its own folder in the PTX.
+    with tempfile.TemporaryDirectory() as folder:
+        said = subprocess.run(
+            [sys.executable, "-c", code, json.dumps(argument)],
+            env={**env, "PYTHONPATH": os.pathsep.join(sys.path), "TRITON_CACHE_DIR": folder},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert said.returncode == 0, said.stderr
     return json.loads(said.stdout)
 
