@@ -79,13 +79,6 @@ def choose_tiles(spec: RunSpec, *, interpreted: bool) -> tuple[int, int]:
     return choose_tiling(spec, None if interpreted else DEFAULT_TARGET)[:2]
 
 
-def default_tiles(q_len: int, kv_len: int, dim: int, dtype: str, *, interpreted: bool) -> tuple[int, int]:
-    """The tile sizes used when none were asked for; never larger than the lengths need."""
-    best = largest_tiling("flash_forward", None if interpreted else DEFAULT_TARGET, dtype, dim, "none")
-    fit_m, fit_n = (max(MIN_DIM, next_power_of_two(length)) for length in (q_len, kv_len))
-    return min(best.block_m, fit_m), min(best.block_n, fit_n)
-
-
 def backward_tiles(spec: RunSpec, *, interpreted: bool) -> tuple[int, int]:
     """(block_m, block_n) of the backward pass: as asked for in the options, else the largest that were found
     to compile without spills for sm_80 and sm_90 (float32 beyond 128 wide has some whatever the tiles).
