@@ -9,10 +9,11 @@ import torch
 import triton
 
 from kernels.engines import Array, Place
+from kernels.engines.tensors import to_tensor
 from kernels.flash.arguments import rows
 from kernels.flash.interpreter import INTERPRETED, on_device
 from kernels.flash.rotate import rotate_rows
-from kernels.flash.tiles import INTERPRETER_BLOCK, padded_dim
+from kernels.flash.tiles import INTERPRETER_BLOCK, next_power_of_two, padded_dim
 from kernels.operands import Rotate
 
 GPU_BLOCK = 32  # rows of a program: each is read and written once, so that few registers are needed
@@ -25,11 +26,10 @@ def rotator(device: str) -> Rotate:
         """x [b, h, len, d], cos and sin [b or 1, len, pairs] → x with the pairs turned, dtype kept."""
         if x.size == 0 or cos.shape[-1] == 0:
             return x.copy()
-        source = torch.from_numpy(np.ascontiguousarray(x)).to(device)
+        source, tables = to_tensor(x, device), (to_tensor(table, device, "float32") for table in (cos, sin))
         turned = torch.empty_like(source)
-        tables = [torch.from_numpy(np.array(t, dtype=np.float32, order="C")).to(device) for t in (cos, sin)]
         length = x.shape[2]
-        block = min(INTERPRETER_BLOCK, triton.next_power_of_2(length)) if INTERPRETED else GPU_BLOCK
+        block = min(INTERPRETER_BLOCK, next_power_of_two(length)) if INTERPRETED else GPU_BLOCK
         arguments = kernel_arguments(
             (source, turned, *tables), x.shape, cos.shape, style=style, dim_offset=dim_offset, block=block
         )
