@@ -17,12 +17,15 @@ MAPS: dict[str, Kind] = {
 
 
 def one(array: np.ndarray, name: str, spec: RunSpec, batch: int, head: int) -> np.ndarray:
-    """The [rows, columns] (for lse: [rows]) of one batch row and head of a result."""
+    """The [rows, columns] (for lse: [rows]) of one batch row and head of a result; no rows without either."""
     if spec.is_packed and name == "out":
-        width = array.shape[-1] // spec.num_heads
-        return np.asarray(array[batch, :, head * width : (head + 1) * width])
+        split = array.reshape(*array.shape[:2], spec.num_heads, spec.v_head_dim)
+        array = split.swapaxes(1, 2)
     rank = 3 if name == "lse" else 4
-    return np.asarray(array.reshape((1,) * (rank - array.ndim) + array.shape)[batch, head])
+    whole = array.reshape((1,) * (rank - array.ndim) + array.shape)
+    if not all(whole.shape[:2]):
+        return np.zeros((0, *whole.shape[3:]), whole.dtype)
+    return np.asarray(whole[batch, head])
 
 
 @dataclass(frozen=True)

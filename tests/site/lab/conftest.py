@@ -59,7 +59,7 @@ def finish():
         q, k, v = (
             np.asarray(inputs[name], dtype=np.float64).reshape(spec.canonical_shape(name)) for name in "qkv"
         )
-        group = spec.num_heads // spec.num_kv_heads
+        group = spec.num_heads // max(spec.num_kv_heads, 1)
         k, v = (np.repeat(array, group, axis=1) for array in (k, v))
         scores = spec.scale * q @ k.swapaxes(-1, -2)
         masked = scores.copy()

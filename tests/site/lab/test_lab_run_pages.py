@@ -236,6 +236,14 @@ def test_empty_results_have_a_page_too(client, submit, finish):
     assert "It is empty" in page(client, finish(submit(inputs=inputs)))
 
 
+@pytest.mark.parametrize("shape", [[0, 2, 3, 2], [2, 0, 3, 2]])
+def test_no_batch_or_no_heads_have_a_page_too(client, submit, finish, shape):
+    inputs = {name: {"b64": "", "dtype": "float32", "shape": shape} for name in "qkv"}
+    run = finish(submit(inputs=inputs))
+    assert "It is empty" in page(client, run)
+    assert client.get(f"/en/lab/runs/{run.id}/weights.svg").status_code == 404
+
+
 def test_a_run_of_latents_has_a_page_and_says_that_the_form_has_no_fields_for_it(client, submit):
     shapes = {"q_nope": [2, 1, 3], "q_rope": [2, 1, 2], "c_kv": [4, 5], "k_rope": [4, 2],
               "w_uk": [2, 5, 3], "w_uv": [2, 5, 3]}  # fmt: skip
