@@ -426,8 +426,9 @@ def _unused_splits(spec: RunSpec, engine: Engine) -> list[FieldProblem]:
 
 
 def _unquantised(spec: RunSpec, engine: Engine) -> Iterator[FieldProblem]:
-    """Why there is no cache to quantise, or none that could be, where the engine has quantised caches."""
-    if "kv_dtype" not in engine.features:
+    """Why there is no cache to quantise, or none that could be, where the engine has quantised caches; why
+    none has one of latents."""
+    if "kv_dtype" not in engine.features and not (spec.is_latent and spec.options.kv_dtype):
         return
     if spec.options.kv_dtype is None:
         if spec.options.kv_scale != Options().kv_scale:
@@ -478,7 +479,7 @@ def _asked(spec: RunSpec) -> Iterator[tuple[str, str, str]]:  # noqa: PLR0912 - 
             yield feature, f"/attention/{name}", name
     if spec.is_packed:
         yield "packed", "/attention/num_heads", "num_heads"
-    if spec.options.kv_dtype is not None:
+    if spec.options.kv_dtype is not None and not spec.is_latent:  # of latents, no engine has it
         yield "kv_dtype", "/options/kv_dtype", spec.options.kv_dtype
     if spec.num_kv_heads != spec.num_heads:
         yield "gqa", "/inputs/k", f"{spec.num_heads} query heads, {spec.num_kv_heads} key heads"

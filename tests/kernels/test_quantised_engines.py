@@ -343,14 +343,15 @@ def test_gradients_are_refused_with_a_reason_and_a_remedy(engine: str) -> None:
     assert "leave kv_dtype out" in detail
 
 
-@pytest.mark.parametrize("engine", ["mla", "eager"])
-def test_latents_are_refused(engine: str) -> None:
+@pytest.mark.parametrize("engine", ["mla", "eager", "reference"])
+def test_latents_are_refused_and_no_engine_is_named(engine: str) -> None:
     shapes = {"q_nope": [1, 2, 3, 4], "q_rope": [1, 2, 3, 2], "c_kv": [1, 5, 6], "k_rope": [1, 5, 2],
               "w_uk": [2, 6, 4], "w_uv": [2, 6, 4]}  # fmt: skip
     inputs = {name: {"seed": 1, "shape": shape} for name, shape in shapes.items()}
-    assert "/options/kv_dtype" in refused(
-        {"engine": engine, "inputs": inputs, "options": {"kv_dtype": "int8"}}
-    )
+    found = refused({"engine": engine, "inputs": inputs, "options": {"kv_dtype": "int8"}})
+    assert found.keys() == {"/options/kv_dtype"}
+    assert "no engine quantises" in found["/options/kv_dtype"]
+    assert "can" not in found["/options/kv_dtype"].split()
 
 
 @pytest.mark.parametrize("engine", QUANTISED)
