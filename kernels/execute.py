@@ -10,8 +10,8 @@ import importlib.metadata
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,9 +71,30 @@ def execute(spec: RunSpec, arrays: Mapping[str, Array], *, deadline: float | Non
 
     ``deadline`` is a value of ``time.monotonic()``; it is checked between iterations and between the heads of
     the reference, and DeadlineExceeded is raised when it has passed. Raises CannotRunError when this process
-    lacks what the spec asks for (a GPU, or Triton's interpreter).
+    lacks what the spec asks for (a GPU, or Triton's interpreter). What stops a kernel in the interpreter (a
+    signal's exception, a lack of memory) is raised as it is.
     """
+    with _unwrapped():
+        return _execute(spec, arrays, deadline)
 
+
+@contextmanager
+def _unwrapped() -> Iterator[None]:
+    """Triton's interpreter wraps every Exception in one of its own, once for each function on the way."""
+    try:
+        yield
+    except Exception as error:
+        from triton.runtime.errors import InterpreterError
+
+        cause: BaseException = error
+        while isinstance(cause, InterpreterError) and cause.__cause__ is not None:
+            cause = cause.__cause__
+        if cause is error:
+            raise
+        raise cause from None
+
+
+def _execute(spec: RunSpec, arrays: Mapping[str, Array], deadline: float | None) -> Outcome:
     def checkpoint() -> None:
         if deadline is not None and time.monotonic() > deadline:
             raise DeadlineExceeded("the time budget of the run is used up")

@@ -211,6 +211,23 @@ def test_a_deadline_stops_a_run_between_iterations(monkeypatch: pytest.MonkeyPat
     assert len(calls) == 3
 
 
+@pytest.mark.parametrize("kind", [TimeoutError, MemoryError])
+@pytest.mark.parametrize("engine", ["flash", "decode", "paged"])
+def test_what_stops_a_kernel_is_not_wrapped(
+    monkeypatch: pytest.MonkeyPatch, engine: str, kind: type[Exception]
+) -> None:
+    """As a worker's time limit does: an exception out of a signal, anywhere in the interpreter."""
+
+    def stop(*args: Any, **kwargs: Any) -> None:
+        raise kind("stopped")
+
+    parsed = parse_run({"engine": engine, "inputs": {n: {"seed": 1, "shape": [3, 4]} for n in "qkv"}})
+    execute(parsed.spec, parsed.arrays)  # so that the engine is there
+    monkeypatch.setattr("triton.runtime.interpreter.InterpreterBuilder.create_dot", stop)
+    with pytest.raises(kind, match="stopped"):
+        execute(parsed.spec, parsed.arrays)
+
+
 def test_a_gpu_that_is_not_there_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.torch.cuda, "is_available", lambda: False)
     with pytest.raises(CannotRunError, match="there is none here"):
