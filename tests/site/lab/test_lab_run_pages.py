@@ -257,6 +257,7 @@ def test_a_run_of_latents_has_a_page_and_says_that_the_form_has_no_fields_for_it
     assert "2 heads, 1 query, 4 keys, dimension 5, value dimension 3" in shown
     assert "0.25" in shown
     assert "w_uk" in shown
+    assert "Edit and run again" not in shown
     edit = client.get("/en/lab/", {"from": claimed.id})
     assert "The inputs of this engine cannot be edited in the form." in edit.content.decode()
 
