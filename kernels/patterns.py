@@ -127,7 +127,7 @@ def _prefix(pattern: Pattern, tokens: Array, spec: RunSpec) -> Array:
 def _document(pattern: Pattern, tokens: Array, spec: RunSpec) -> Array:
     m = spec.kv_len
     ids = np.array(pattern["ids"], dtype=np.int64).reshape(-1, m) if m else np.zeros((1, 0), dtype=np.int64)
-    rows = max(len(ids), len(tokens))
+    (rows,) = np.broadcast_shapes(ids.shape[:1], tokens.shape[:1])  # none, where the batch has none
     ids, tokens = np.broadcast_to(ids, (rows, m)), np.broadcast_to(tokens, (rows, tokens.shape[1]))
     if not m:
         return np.zeros((*tokens.shape, 0), dtype=np.bool_)

@@ -54,9 +54,8 @@ def _key_position(spec: RunSpec, index: Array) -> Array:
     if spec.kv_len == 0:
         return index
     keys = resolve(given, spec.kv_len)
-    row = np.arange(max(len(keys), len(index)))
-    index = index[row % len(index)]
-    return np.asarray(keys[row % len(keys), np.maximum(index, 0)] + np.minimum(index, 0))
+    row, index = np.broadcast_arrays(np.arange(len(keys)), index)  # of no rows, where the batch has none
+    return np.asarray(keys[row, np.maximum(index, 0)] + np.minimum(index, 0))
 
 
 def resolve(given: Positions, length: int) -> Array:

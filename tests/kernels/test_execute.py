@@ -211,6 +211,20 @@ def test_a_deadline_stops_a_run_between_iterations(monkeypatch: pytest.MonkeyPat
     assert len(calls) == 3
 
 
+@pytest.mark.parametrize(
+    "attention", [{"kv_positions": [0, 1, 5]}, {"pattern": {"type": "document", "ids": [0, 0, 1]}}]
+)
+@pytest.mark.parametrize("engine", ["reference", "eager", "sdpa", "flash", "decode", "paged"])
+def test_a_ragged_batch_may_have_no_rows(engine: str, attention: dict[str, Any]) -> None:
+    """What is said of all rows at once is then said of none."""
+    nothing = {"b64": "", "dtype": "float32", "shape": [0, 2, 3, 4]}
+    inputs = {**dict.fromkeys("qkv", nothing), "q_lens": [], "kv_lens": []}
+    parsed = parse_run({"engine": engine, "inputs": inputs, "attention": attention})
+    outcome = execute(parsed.spec, parsed.arrays)
+    assert outcome.arrays["out"].shape == (0, 2, 3, 4)
+    assert outcome.numerics["within_bound"]
+
+
 @pytest.mark.parametrize("kind", [TimeoutError, MemoryError])
 @pytest.mark.parametrize("engine", ["flash", "decode", "paged"])
 def test_what_stops_a_kernel_is_not_wrapped(
