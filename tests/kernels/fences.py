@@ -151,31 +151,34 @@ class Watch:
 def fences() -> Iterator[Watch]:
     """Watch every launch of the block. Raises OutOfBoundsError (within a kernel, as the interpreter passes it
     on, InterpreterError naming it)."""
-    watch, builder = Watch(), interpreter.InterpreterBuilder
-    load, store = builder.create_masked_load, builder.create_masked_store
-    atomics = builder.create_atomic_cas, builder.create_atomic_rmw
+    watch, builder = Watch(), interpreter.interpreter_builder
+    kind = type(builder)  # a launch may replace its methods by faster ones: these come before them
 
-    def checked_load(self: Any, pointers: Any, mask: Any, *rest: Any) -> Any:
+    def checked_load(pointers: Any, mask: Any, *rest: Any) -> Any:
         watch.loads += watch.check("a load", pointers, mask).size
-        return load(self, pointers, mask, *rest)
+        return kind.create_masked_load(builder, pointers, mask, *rest)
 
-    def checked_store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
+    def checked_store(pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
         addresses = watch.check("a store", pointers, mask)
         watch.stores += addresses.size
         watch.stored.append(addresses.ravel())
-        return store(self, pointers, value, mask, *rest)
+        return kind.create_masked_store(builder, pointers, value, mask, *rest)
 
     def refused(*_: Any) -> Any:
         raise OutOfBoundsError("an atomic operation, which nobody watches")
 
-    builder.create_masked_load, builder.create_masked_store = checked_load, checked_store
-    builder.create_atomic_cas = builder.create_atomic_rmw = refused
+    changes = {
+        "create_masked_load": checked_load, "create_masked_store": checked_store,
+        "create_atomic_cas": refused, "create_atomic_rmw": refused,
+    }  # fmt: skip
+    for name, method in changes.items():
+        setattr(builder, name, method)
     try:
         with exchanged(watch.fence, watch.finish):
             yield watch
     finally:
-        builder.create_masked_load, builder.create_masked_store = load, store
-        builder.create_atomic_cas, builder.create_atomic_rmw = atomics
+        for name in changes:
+            delattr(builder, name)
 
 
 @contextmanager

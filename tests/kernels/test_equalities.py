@@ -72,42 +72,44 @@ def problems(
     n: Sequence[int] = (1, 2, 5, 9),
     m: Sequence[int] = (1, 3, 17, 40),
     batch: Sequence[int] = (1, 1, 2),
+    heads_of: Sequence[tuple[int, int]] = ((1, 1), (2, 1), (2, 2), (3, 1)),
     fixed: dict[str, Any] | None = None,
     without: Sequence[str] = (),
 ) -> Problem:
-    """Whatever the way can do of masks and terms, but for ``without``; ``fixed`` fields of attention."""
+    """Whatever the way can do of masks and terms, but for ``without``; ``fixed`` fields of attention.
+
+    Hypothesis only draws the seed: of few examples its own choices are the simplest ones, which are the same
+    every time.
+    """
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    size, queries, keys = (draw(st.sampled_from(some)) for some in (batch, n, m))
-    heads, kv_heads = draw(st.sampled_from([(1, 1), (2, 1), (2, 2), (3, 1)]))
-    d, e = draw(st.sampled_from([3, 8])), draw(st.sampled_from([1, 8]))
-    spread = draw(st.sampled_from([1.0, 3.0]))
+    some = lambda among: among[rng.integers(len(among))]  # noqa: E731
+    size, queries, keys = some(batch), some(n), some(m)
+    heads, kv_heads = some(heads_of)
+    d, e, spread = some([3, 8]), some([1, 8]), some([1.0, 3.0])
     normal = lambda *shape: (rng.standard_normal(shape) * spread).astype(np.float32)  # noqa: E731
 
-    def uses(*features: str) -> bool:
-        return not set(features) & set(without) and way.can(features) and draw(st.booleans())
+    def uses(feature: str) -> bool:
+        return feature not in without and way.can([feature]) and some([False, True])
 
-    attention: dict[str, Any] = {"causal_alignment": draw(st.sampled_from(["bottom_right", "top_left"]))}
+    attention: dict[str, Any] = {"causal_alignment": some(["bottom_right", "top_left"])}
     if uses("causal"):
         attention["is_causal"] = True
     if uses("window"):
-        side = st.none() | st.integers(0, 12)
-        attention["window"] = [draw(side), draw(side)]
+        attention["window"] = [some([None, 0, 2, 7, 12]), some([None, 0, 1, 5])]
     if uses("softcap"):
         attention["softcap"] = 3.0
     if uses("scale"):
-        attention["scale"] = draw(st.sampled_from([0.4, -0.4]))
+        attention["scale"] = some([0.4, -0.4])
     if uses("alibi"):
         attention["alibi_slopes"] = (rng.standard_normal(heads) / 4).tolist()
     if uses("sinks"):
         attention["sinks"] = normal(heads).tolist()
     if uses("position_offset"):
-        attention["q_positions"] = draw(st.integers(-2, keys))
+        attention["q_positions"] = int(rng.integers(-2, keys + 1))
     inputs: dict[str, Any] = {}
     if uses("attn_mask"):
         allowed = rng.random((queries, keys)) < 0.7
-        inputs["attn_mask"] = draw(
-            st.sampled_from([allowed, np.where(allowed, normal(queries, keys), -np.inf)])
-        )
+        inputs["attn_mask"] = some([allowed, np.where(allowed, normal(queries, keys), -np.inf)])
     if uses("ragged"):
         inputs["kv_lens"] = rng.integers(0, keys + 1, size)
     return Problem(
@@ -129,8 +131,9 @@ BLOCKS = st.sampled_from([None, 16, 32, 64])
 def test_tile_sizes_do_not_matter(way: Way) -> None:
     """Gradients included."""
     gradients = GRADIENTS if way.can(["gradients"]) else ()
+    n = (9, 35) if way.can([], q_len=35) else (5, 15)
 
-    @for_all(problem=problems(way), blocks=st.tuples(BLOCKS, BLOCKS), other=st.tuples(BLOCKS, BLOCKS))
+    @for_all(problem=problems(way, n=n), blocks=st.tuples(BLOCKS, BLOCKS), other=st.tuples(BLOCKS, BLOCKS))
     def check(problem: Problem, blocks: Any, other: Any) -> None:
         assume(blocks != other)
         if gradients:
@@ -182,7 +185,7 @@ def test_page_sizes_do_not_matter_nor_do_pages(way: Way) -> None:
     check()
 
 
-@on_each("past")
+@pytest.mark.parametrize("way", ways("past", one_each=True, past=True), ids=lambda way: way.name)
 def test_a_past_is_as_good_as_keys_sent_whole(way: Way) -> None:
     @for_all(problem=problems(way), part=st.floats(0, 1))
     def check(problem: Problem, part: float) -> None:
@@ -242,7 +245,7 @@ def test_mla_expanded_and_absorbed_are_the_same() -> None:
 def test_the_order_of_keys_does_not_matter(way: Way) -> None:
     """With their positions, and the columns of the mask, they may come in any order."""
 
-    @for_all(problem=problems(way, without=["ragged"]), seed=st.integers(0, 2**32))
+    @for_all(problem=problems(way, n=(9,), m=(17, 17, 40), without=["ragged"]), seed=st.integers(0, 2**32))
     def check(problem: Problem, seed: int) -> None:
         n, m = problem.q.shape[2], problem.k.shape[2]
         order = np.random.default_rng(seed).permutation(m)
@@ -370,7 +373,7 @@ def test_grouped_heads_are_heads_repeated(way: Way) -> None:
     """Gradients too: those of a key head are the sum of its group's."""
     gradients = GRADIENTS if way.can(["gradients"]) and "dq" in way.returns else ()
 
-    @for_all(problem=problems(way, n=(1, 4)))
+    @for_all(problem=problems(way, n=(1, 4), heads_of=((4, 2), (4, 2), (3, 1))))
     def check(problem: Problem) -> None:
         heads, kv_heads = problem.q.shape[1], problem.k.shape[1]
         group = heads // kv_heads

@@ -142,16 +142,19 @@ def ways(
     q_len: int = 1,
     returns: Sequence[str] = (),
     triton: bool = False,
+    past: bool = False,
     one_each: bool = False,
 ) -> list[Way]:
-    """Those that can do all of it; with ``returns`` only such as return these. ``one_each``: of several that
-    differ in how they are cut up the last, which has the most seams."""
+    """Those that can do all of it; with ``returns`` only such as return these, with ``past`` those that are
+    given it apart from the fresh keys. ``one_each``: of several that differ in how they are cut up the last,
+    which has the most seams."""
     found = [
         way
         for way in WAYS
         if way.can(features, dtype=dtype, q_len=q_len)
         and set(returns) <= way.returns
         and (way.is_triton or not triton)
+        and not (past and (way.page or way.latent))
     ]
     return list({(way.engine, way.options.get("form")): way for way in found}.values()) if one_each else found
 
@@ -221,6 +224,7 @@ def as_latents(problem: Problem) -> Arrays:
 # -- specs that nobody thought of ----------------------------------------------------------------------------
 
 LENGTHS = st.sampled_from([0, 1, 2, 5, 16, 17, 33])  # around a tile, and around two
+KEY_LENGTHS = st.sampled_from([0, 1, 5, 16, 17, 33, 70])
 
 
 @st.composite
@@ -229,7 +233,7 @@ def latent_cases(draw: st.DrawFn) -> Case:
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     sizes = {
         "batch": draw(st.sampled_from([1, 2])), "heads": draw(st.sampled_from([1, 3])),
-        "q_len": draw(LENGTHS), "kv_len": draw(LENGTHS), "d_c": draw(st.sampled_from([0, 1, 7, 17])),
+        "q_len": draw(LENGTHS), "kv_len": draw(KEY_LENGTHS), "d_c": draw(st.sampled_from([0, 1, 7, 17])),
         "d_nope": draw(st.sampled_from([0, 1, 5])), "d_rope": draw(st.sampled_from([0, 2, 6])),
         "d_v": draw(st.sampled_from([0, 1, 18])),
     }  # fmt: skip
