@@ -21,6 +21,9 @@ MIN_DIM = 16  # tl.dot multiplies nothing narrower
 INTERPRETER_BLOCK = 1024  # 1024 × 1024 scores: Triton's largest tile
 DEFAULT_TARGET = "sm_80"  # whose tiles are shown and estimated with, where no GPU is at hand
 THREADS = 4 * WARP_SIZE  # of a program: four warps, Triton's default
+# Keys to a tile of a quantised cache on a GPU. Codes are decoded in registers, for which the table has no
+# lines: with 64 keys or more some formats spill tens of kilobytes for each thread.
+CODED_BLOCK_N = 32
 MAX_UNROLLED = 4096  # float32 multiply-adds of a thread: about 15 s of compiling on one core, growing faster
 
 
@@ -46,6 +49,8 @@ def choose_tiling(spec: RunSpec, target: str | None, kernel: str = "flash_forwar
     best = largest_tiling(kernel, target, spec.dtype, dim, terms_of(spec))
     fit_m, fit_n = (max(MIN_DIM, next_power_of_two(length)) for length in (spec.q_len, spec.kv_len))
     block_m, block_n = min(best.block_m, fit_m), min(best.block_n, fit_n)
+    if spec.options.kv_dtype is not None and target is not None:
+        block_n = min(block_n, CODED_BLOCK_N)
     asked_m, asked_n = spec.options.block_m, spec.options.block_n
     if asked_m and not asked_n:
         block_n = min(block_n, INTERPRETER_BLOCK**2 // asked_m)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from kernels.flash.tiles import tile_problems
+from kernels.flash.tiles import choose_tiling, tile_problems
 from kernels.spec import SpecError, parse_run
 from kernels.targets import TARGETS, parse_targets, resident_blocks
 
@@ -95,6 +95,13 @@ def test_a_tile_beyond_the_machine_is_refused_before_it_is_compiled(dtype, dim, 
     for larger in ((2 * m, n), (m, 2 * n)):
         if larger[0] <= tile[0] and larger[1] <= tile[1]:
             assert tile_problems(tiled(dtype, dim, block_m=larger[0], block_n=larger[1]), [target])
+
+
+def test_a_tile_of_a_quantised_cache_has_few_keys_unless_more_are_asked_for():
+    for target in TARGETS:
+        assert choose_tiling(tiled(kv_dtype="int8"), target).block_n == 32
+        assert choose_tiling(tiled(kv_dtype="int8", block_n=64), target).block_n == 64
+    assert choose_tiling(tiled(kv_dtype="int8"), None) == choose_tiling(tiled(), None)
 
 
 def test_only_the_targets_too_small_for_a_tile_are_named():
