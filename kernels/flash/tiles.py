@@ -107,7 +107,8 @@ def tile_problems(spec: RunSpec, targets: Iterable[str]) -> list[FieldProblem]:
     A tile far beyond the machine still compiles, after minutes, into a kernel that cannot be launched. The
     tiles chosen by default always pass.
     """
-    return too_large(spec, choose_tiles(spec, interpreted=False), targets, partial(_excess, spec))
+    found = (too_large(spec, choose_tiling(spec, one)[:2], [one], partial(_excess, spec)) for one in targets)
+    return list(itertools.chain.from_iterable(found))
 
 
 def too_large(
