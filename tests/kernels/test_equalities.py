@@ -288,23 +288,30 @@ def test_values_of_one_give_one_where_a_key_is_seen(way: Way) -> None:
 
 @on_each("causal")
 def test_future_keys_cannot_matter(way: Way) -> None:
-    """Not by a bit, whatever they are."""
+    """Not by a bit, whatever they are; and their own gradients are 0."""
+    gradients = GRADIENTS if way.can(["gradients"]) and "dq" in way.returns else ()
 
     @for_all(
         problem=problems(way, m=(3, 17, 40), fixed={"is_causal": True, "causal_alignment": "top_left"}),
         seed=st.integers(0, 2**32),
     )
     def check(problem: Problem, seed: int) -> None:
-        first = problem.attention.get("q_positions", 0)
-        last = first + problem.q.shape[2] - 1
+        last = problem.attention.get("q_positions", 0) + problem.q.shape[2] - 1
+        there = max(last + 1, 0)
         rng = np.random.default_rng(seed)
+        inputs = problem.inputs
+        if gradients:
+            inputs = inputs | {"dout": rng.standard_normal((*problem.q.shape[:3], problem.v.shape[3]))}
         changed = {"k": problem.k.copy(), "v": problem.v.copy()}
         for array in changed.values():
-            future = array[:, :, max(last + 1, 0) :]
-            future[:] = rng.standard_normal(future.shape) * 300
-        identical(
-            way.compute(problem, ("out", "lse")), way.compute(replace(problem, **changed), ("out", "lse"))
+            array[:, :, there:] = rng.standard_normal(array[:, :, there:].shape) * 300
+        one, other = (
+            way.compute(replace(problem, inputs=inputs, **keys), ("out", "lse", *gradients))
+            for keys in ({}, changed)
         )
+        identical(one, other)
+        for name in {"dk", "dv"} & one.keys():
+            assert not one[name][:, :, there:].any()
 
     check()
 
