@@ -91,8 +91,9 @@ def flash_forward(
             )  # fmt: skip
 
     b_o, lse = finish(m, l, b_o)
-    # Padding of a ragged batch: no output, and no sink either.
-    b_o = tl.where(R.inside[:, None], b_o, 0.0)
-    lse = tl.where(R.inside, lse, float("-inf"))
+    if T.p_q_lens is not None:
+        # Padding of a ragged batch: no output, and no sink either.
+        b_o = tl.where(R.inside[:, None], b_o, 0.0)
+        lse = tl.where(R.inside, lse, float("-inf"))
     store_rows(O, i_batch, i_head, o_m, q_len, b_o, DV, BLOCK_DV)
     tl.store(p_lse + i_row * q_len + o_m, lse, mask=o_m < q_len)
