@@ -156,3 +156,9 @@ def test_the_health_checks_pass_on_the_running_product(postgres_lab, name):
     env = {**postgres_lab.env, "HOSTNAME": socket.gethostname()}
     done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_children_of_the_cpu_worker_leave_each_other_their_cores() -> None:
+    """One child for each core: products of numpy in as many threads again would be many times slower."""
+    cpu = next(line for line in (ROOT / "Procfile").read_text().splitlines() if line.startswith("cpu:"))
+    assert "OPENBLAS_NUM_THREADS=${OPENBLAS_NUM_THREADS:-1}" in cpu
