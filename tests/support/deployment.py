@@ -179,10 +179,7 @@ class Lab(Client):
         try:
             return super().finished(run_id, seconds, **options)
         except AssertionError as error:
-            waiting = {
-                key: self.redis.client.llen(key) for key in self.redis.client.scan_iter("*", _type="list")
-            }
-            state = f"status {self.run(run_id)['status']}, queues {waiting}"
+            state = f"status {self.run(run_id)['status']}, {self._queues()}"
             raise AssertionError(f"{error}\n{state}\n{self.logs()}") from None
 
     def start(self, name: str) -> None:
@@ -236,9 +233,16 @@ class Lab(Client):
             self.kill(name)
         self.redis.stop()
 
+    def _queues(self) -> str:
+        if not self.redis.answers():
+            return f"Redis gone (exit status {self.redis.process and self.redis.process.poll()})"
+        keys = self.redis.client.scan_iter("*", _type="list")
+        return f"queues { ({key: self.redis.client.llen(key) for key in keys}) }"
+
     def logs(self) -> str:
         """The last lines of every process."""
-        return "\n".join(f"--- {name}\n{tail(self._log(name), 30)}" for name in self.processes)
+        names = ("redis", *self.processes)
+        return "\n".join(f"--- {name}\n{tail(self._log(name), 30)}" for name in names)
 
     def log(self, name: str) -> str:
         return self._log(name).read_text(errors="replace")
