@@ -28,7 +28,7 @@ run: $(RUNTIME) ## The whole product at http://127.0.0.1:8000 (PORT and ATTENTIO
 	@exec $(PY) -m config.embedded
 
 test: $(DEV) ## Every test: SQLite and PostgreSQL, real workers, a real browser
-	@sh tests/support/system.sh chromium postgresql
+	@sh tests/support/system.sh chromium postgresql redis-server
 	@$(PY) -m pytest $(ARGS)
 	@$(call say,The tests of the run row and its queue once more on PostgreSQL)
 	@$(PY) -m pytest --database postgres tests/workers tests/api
