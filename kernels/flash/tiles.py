@@ -24,6 +24,9 @@ THREADS = 4 * WARP_SIZE  # of a program: four warps, Triton's default
 # Keys to a tile of a quantised cache on a GPU. Codes are decoded in registers, for which the table has no
 # lines: with 64 keys or more some formats spill tens of kilobytes for each thread.
 CODED_BLOCK_N = 32
+# For scores, output and queries, of 256 KiB: the rest is for addresses and factors. Tiles beyond are spilled,
+# and were compiled for up to 30 s.
+MAX_REGISTER_BYTES = 3 * REGISTER_LIMIT
 MAX_UNROLLED = 4096  # float32 multiply-adds of a thread: about 15 s of compiling on one core, growing faster
 
 
@@ -85,10 +88,11 @@ def choose_tiles(spec: RunSpec, *, interpreted: bool) -> tuple[int, int]:
 
 
 def backward_tiles(spec: RunSpec, *, interpreted: bool) -> tuple[int, int]:
-    """(block_m, block_n) of the backward pass: as asked for in the options, else the largest that were found
+    """(block_m, block_n) of the backward pass: those of the forward pass, but on a GPU no larger than was found
     to compile without spills for sm_80 and sm_90 (float32 beyond 128 wide has some whatever the tiles).
 
-    Smaller than those of the forward pass: beside K and V a program holds both their gradients.
+    Beside K and V a program holds both their gradients. Tiles that were asked for are no exception: in large
+    ones these kernels spilled kilobytes per thread, and took half a minute to compile.
     """
     block_m, block_n = choose_tiles(spec, interpreted=interpreted)
     if interpreted:
@@ -98,7 +102,7 @@ def backward_tiles(spec: RunSpec, *, interpreted: bool) -> tuple[int, int]:
         largest_m, largest_n = (32, 32) if width <= 64 else (16, 16)
     else:
         largest_m, largest_n = (64 if width <= 128 else 32), (64 if width <= 64 else 32)
-    return spec.options.block_m or min(block_m, largest_m), spec.options.block_n or min(block_n, largest_n)
+    return min(block_m, largest_m), min(block_n, largest_n)
 
 
 def tile_problems(spec: RunSpec, targets: Iterable[str]) -> list[FieldProblem]:
@@ -140,8 +144,8 @@ def resource_excess(target: str, registers: int, shared: int, multiplies: int) -
     """Which of what a tile needs is too much: bytes of registers, for scores, output and queries; bytes of
     shared memory, for queries, keys and values; float32 multiply-adds of a thread."""
     most_shared = TARGETS[target].shared_bytes_per_block
-    if registers > 4 * REGISTER_LIMIT:
-        return _needs("scores, output and Q take", registers, 4 * REGISTER_LIMIT, "of registers")
+    if registers > MAX_REGISTER_BYTES:
+        return _needs("scores, output and Q take", registers, MAX_REGISTER_BYTES, "of registers")
     if shared > most_shared:
         return _needs("Q, K and V take", shared, most_shared, "of shared memory")
     if multiplies > MAX_UNROLLED:
@@ -153,7 +157,7 @@ def resource_excess(target: str, registers: int, shared: int, multiplies: int) -
 
 
 def _needs(what: str, needed: int, most: int, where: str) -> str:
-    return f"{what} {needed // 1024} KiB {where}, and a multiprocessor has {most // 1024} KiB"
+    return f"{what} {needed // 1024} KiB {where}, and a multiprocessor has {most // 1024} KiB for them"
 
 
 def _remedy(tiles: tuple[int, int], target: str, excess: Excess) -> str:

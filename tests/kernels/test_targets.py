@@ -6,7 +6,7 @@ import pytest
 
 from kernels.flash.tiles import choose_tiling, tile_problems
 from kernels.spec import SpecError, parse_run
-from kernels.targets import TARGETS, parse_targets, resident_blocks
+from kernels.targets import TARGETS, nearest, parse_targets, resident_blocks
 
 KIB = 1024
 
@@ -31,11 +31,24 @@ KIB = 1024
         ("sm_80", (64, 163 * KIB + 1, 4), (0, "shared")),
         ("sm_120", (64, 99 * KIB, 4), (1, "shared")),
         ("sm_120", (64, 99 * KIB + 1, 4), (0, "shared")),
+        # 160 columns of tensor memory are given out as 256 of 512; 8 as 32
+        ("sm_100", (64, 16 * KIB, 4, 160), (2, "tmem")),
+        ("sm_100", (64, 16 * KIB, 4, 256), (2, "tmem")),
+        ("sm_100", (64, 16 * KIB, 4, 257), (1, "tmem")),
+        ("sm_100", (32, 0, 1, 8), (16, "tmem")),
     ],
 )
 def test_resident_blocks(target, block, expected):
-    registers, shared_bytes, num_warps = block
-    assert resident_blocks(TARGETS[target], registers, shared_bytes, num_warps) == expected
+    assert resident_blocks(TARGETS[target], *block) == expected
+
+
+@pytest.mark.parametrize(
+    ("capability", "target"),
+    [(75, "sm_120"), (80, "sm_80"), (86, "sm_120"), (89, "sm_120"), (90, "sm_90"), (100, "sm_100"),
+     (103, "sm_100"), (120, "sm_120"), (121, "sm_120")],
+)  # fmt: skip
+def test_a_gpu_gets_the_tables_of_the_target_it_is_most_like(capability, target):
+    assert nearest(capability) == target
 
 
 def test_targets_are_kept_in_order_and_once():
@@ -76,11 +89,13 @@ def test_default_tiles_are_always_compiled(dtype, dim):
     ("dtype", "dim", "tile", "target", "named"),
     [
         # Compiled for more than 140 s.
-        ("float32", 128, (256, 128), "sm_80", "384 KiB of registers, and a multiprocessor has 256 KiB"),
+        ("float32", 128, (256, 128), "sm_80", "384 KiB of registers, and a multiprocessor has 192 KiB"),
         # 64 · 64 · (128 + 128) / 128 threads = 8192: 45 s
         ("float32", 128, (64, 64), "sm_90", "8,192 float32 multiply-adds"),
         # 256 · 256 · 4 + 256 · 64 · 4 + 256 · 64 · 2 bytes
         ("float16", 64, (256, 256), "sm_80", "352 KiB of registers"),
+        # 256 · 128 · 4 + 256 · 64 · 4 + 256 · 64 · 2 bytes; with every term 30 s
+        ("float16", 64, (256, 128), "sm_90", "224 KiB of registers"),
         # (16 + 1024 + 1024) · 64 · 2 bytes
         ("bfloat16", 64, (16, 1024), "sm_80", "258 KiB of shared memory, and a multiprocessor has 163 KiB"),
     ],
@@ -105,6 +120,6 @@ def test_a_tile_of_a_quantised_cache_has_few_keys_unless_more_are_asked_for():
 
 
 def test_only_the_targets_too_small_for_a_tile_are_named():
-    spec = tiled("float16", 128, block_m=128, block_n=256)
+    spec = tiled("float16", 128, block_m=64, block_n=256)
     assert not tile_problems(tiled("float16", 128, block_m=128, block_n=64), TARGETS)
-    assert [p.detail.split(":")[0] for p in tile_problems(spec, TARGETS)] == ["tiles of 128 × 256 for sm_120"]
+    assert [p.detail.split(":")[0] for p in tile_problems(spec, TARGETS)] == ["tiles of 64 × 256 for sm_120"]
