@@ -88,8 +88,8 @@ def choose_tiles(spec: RunSpec, *, interpreted: bool) -> tuple[int, int]:
 
 
 def backward_tiles(spec: RunSpec, *, interpreted: bool) -> tuple[int, int]:
-    """(block_m, block_n) of the backward pass: those of the forward pass, but on a GPU no larger than was found
-    to compile without spills for sm_80 and sm_90 (float32 beyond 128 wide has some whatever the tiles).
+    """(block_m, block_n) of the backward pass: those of the forward pass, but on a GPU no larger than was
+    found to compile without spills for sm_80 and sm_90 (float32 beyond 128 wide has some whatever the tiles).
 
     Beside K and V a program holds both their gradients. Tiles that were asked for are no exception: in large
     ones these kernels spilled kilobytes per thread, and took half a minute to compile.
