@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests.support.deployment import Lab, sqlite_url
@@ -38,6 +39,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--database") == "postgres":
         POSTGRES.append(PostgresCluster().start())
         os.environ["ATTENTION_LAB_DATABASE_URL"] = POSTGRES[0].create("django")
+
+    # The same examples in every run, so that what lands does not depend on luck; HYPOTHESIS_PROFILE=search looks
+    # for new ones.
+    hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
+    hypothesis.settings.register_profile("search", deadline=None)
+    hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
     from django.conf import settings
 
