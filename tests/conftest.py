@@ -40,8 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
         POSTGRES.append(PostgresCluster().start())
         os.environ["ATTENTION_LAB_DATABASE_URL"] = POSTGRES[0].create("django")
 
-    # The same examples in every run, so that what lands does not depend on luck; HYPOTHESIS_PROFILE=search looks
-    # for new ones.
+    # The same examples in every run, so that what lands does not depend on luck; HYPOTHESIS_PROFILE=search
+    # looks for new ones.
     hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
     hypothesis.settings.register_profile("search", deadline=None)
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))

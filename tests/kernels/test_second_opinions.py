@@ -193,8 +193,8 @@ def test_sdpa_says_the_same(case: Case) -> None:
     if problem.sinks is not None:  # one more key, of zeros, whose score the mask says
         k, v = (torch.nn.functional.pad(x, (0, 0, 0, 1)) for x in (k, v))
         mask = torch.cat([mask, problem.sinks[:, None, None].expand(*mask.shape[:3], 1)], 3)
-    # Not torch's fused kernel: its gradient rebuilds the weights from an LSE, in which ln Σ is lost beside a mask
-    # of −10³⁸.
+    # Not torch's fused kernel: its gradient rebuilds the weights from an LSE, in which ln Σ is lost beside a
+    # mask of −10³⁸.
     with sdpa_kernel(SDPBackend.MATH):
         out = within(problem, scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=problem.scale))
     check("out", got["out"], out, problem)
