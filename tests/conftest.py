@@ -23,7 +23,7 @@ OURS = {
     "DJANGO_SETTINGS_MODULE": "config.settings",
     "ATTENTION_LAB_DATA_DIR": str(DATA_DIR),
     "ATTENTION_LAB_REDIS_URL": REDIS.url,
-    "TRITON_INTERPRET": "1",  # kernels run in Triton's interpreter; it is chosen when triton is first imported
+    "TRITON_INTERPRET": "1",  # decided when triton is first imported
 }
 POSTGRES: list[PostgresCluster] = []
 
