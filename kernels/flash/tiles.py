@@ -14,19 +14,22 @@ from functools import partial
 
 from kernels.spec.model import RunSpec
 from kernels.spec.problems import FieldProblem
-from kernels.targets import REGISTER_LIMIT, TARGETS, WARP_SIZE
+from kernels.targets import TARGETS, WARP_SIZE
 from kernels.tuning import Tiling, terms_of, tuned
 
 MIN_DIM = 16  # tl.dot multiplies nothing narrower
 INTERPRETER_BLOCK = 1024  # 1024 × 1024 scores: Triton's largest tile
+# What is chosen there, 1024 × 512 for long sequences: 2 MiB of scores, which stay in a processor's cache. A
+# fifth faster than twice as many; and a quarter as many take twice as long.
+INTERPRETER_SCORES = 2**19
 DEFAULT_TARGET = "sm_80"  # whose tiles are shown and estimated with, where no GPU is at hand
 THREADS = 4 * WARP_SIZE  # of a program: four warps, Triton's default
 # Keys to a tile of a quantised cache on a GPU. Codes are decoded in registers, for which the table has no
 # lines: with 64 keys or more some formats spill tens of kilobytes for each thread.
 CODED_BLOCK_N = 32
-# For scores, output and queries, of 256 KiB: the rest is for addresses and factors. Tiles beyond are spilled,
-# and were compiled for up to 30 s.
-MAX_REGISTER_BYTES = 3 * REGISTER_LIMIT
+# For scores and output, of the 256 KiB of a multiprocessor: the rest is for queries, addresses and factors.
+# Tiles beyond are spilled, and were compiled for up to 30 s.
+MAX_REGISTER_BYTES = 160 * 1024
 MAX_UNROLLED = 4096  # float32 multiply-adds of a thread: about 15 s of compiling on one core, growing faster
 
 
@@ -50,8 +53,7 @@ def choose_tiling(spec: RunSpec, target: str | None, kernel: str = "flash_forwar
     """
     dim = max(spec.head_dim, spec.v_head_dim)
     best = largest_tiling(kernel, target, spec.dtype, dim, terms_of(spec))
-    fit_m, fit_n = (max(MIN_DIM, next_power_of_two(length)) for length in (spec.q_len, spec.kv_len))
-    block_m, block_n = min(best.block_m, fit_m), min(best.block_n, fit_n)
+    block_m, block_n = _within_lengths(best, spec.q_len, spec.kv_len, interpreted=target is None)
     if spec.options.kv_dtype is not None and target is not None:
         block_n = min(block_n, CODED_BLOCK_N)
     asked_m, asked_n = spec.options.block_m, spec.options.block_n
@@ -65,6 +67,13 @@ def choose_tiling(spec: RunSpec, target: str | None, kernel: str = "flash_forwar
     return Tiling(block_m, block_n, warps_for(block_m, block_n, dim, spec.dtype), best.num_stages)
 
 
+def _within_lengths(best: Tiling, q_len: int, kv_len: int, *, interpreted: bool) -> tuple[int, int]:
+    """(block_m, block_n) of ``best``, or as much of them as the lengths need."""
+    fit_m, fit_n = (max(MIN_DIM, next_power_of_two(length)) for length in (q_len, kv_len))
+    block_m, block_n = min(best.block_m, fit_m), min(best.block_n, fit_n)
+    return block_m, min(block_n, INTERPRETER_SCORES // block_m) if interpreted else block_n
+
+
 def largest_tiling(kernel: str, target: str | None, dtype: str, dim: int, terms: str) -> Tiling:
     """What suits sequences of any length."""
     if target is None:
@@ -76,10 +85,10 @@ def largest_tiling(kernel: str, target: str | None, dtype: str, dim: int, terms:
 
 
 def warps_for(block_m: int, block_n: int, dim: int, dtype: str) -> int:
-    """Warps of a program whose tiles are not those of the table: enough that scores and output of a tile take
-    each thread 128 registers at most; twice as many for float32, whose factors are in registers too."""
+    """Warps of a program whose tiles are not those of the table, 4 or 8: enough that scores and output of a
+    tile take each thread 96 registers at most, or 48 in float32, whose factors are in registers too."""
     numbers = block_m * (block_n + padded_dim(dim)) * (2 if dtype == "float32" else 1)
-    return min(8, max(4, next_power_of_two(numbers // (128 * WARP_SIZE))))
+    return 4 if numbers <= 4 * 96 * WARP_SIZE else 8
 
 
 def choose_tiles(spec: RunSpec, *, interpreted: bool) -> tuple[int, int]:
@@ -134,18 +143,18 @@ def _excess(spec: RunSpec, target: str, block_m: int, block_n: int) -> str | Non
     """What a tile needs more of than a multiprocessor has, or than can be compiled; None where it fits."""
     item = 4 if spec.dtype == "float32" else 2
     width_qk, width_v = padded_dim(spec.head_dim), padded_dim(spec.v_head_dim)
-    registers = 4 * block_m * (block_n + width_v) + item * block_m * width_qk
+    registers = 4 * block_m * (block_n + width_v)
     shared = item * (block_m * width_qk + block_n * (width_qk + width_v))  # without a second buffer
     multiplies = block_m * block_n * (width_qk + width_v) // THREADS
     return resource_excess(target, registers, shared, multiplies if spec.dtype == "float32" else 0)
 
 
 def resource_excess(target: str, registers: int, shared: int, multiplies: int) -> str | None:
-    """Which of what a tile needs is too much: bytes of registers, for scores, output and queries; bytes of
-    shared memory, for queries, keys and values; float32 multiply-adds of a thread."""
+    """Which of what a tile needs is too much: bytes of registers, for scores and output; bytes of shared
+    memory, for queries, keys and values; float32 multiply-adds of a thread."""
     most_shared = TARGETS[target].shared_bytes_per_block
     if registers > MAX_REGISTER_BYTES:
-        return _needs("scores, output and Q take", registers, MAX_REGISTER_BYTES, "of registers")
+        return _needs("scores and output take", registers, MAX_REGISTER_BYTES, "of registers")
     if shared > most_shared:
         return _needs("Q, K and V take", shared, most_shared, "of shared memory")
     if multiplies > MAX_UNROLLED:

@@ -94,7 +94,7 @@ def latent_tile_problems(spec: RunSpec, targets: Iterable[str]) -> list[FieldPro
 def _excess(spec: RunSpec, target: str, block_m: int, block_n: int) -> str | None:
     item = 4 if spec.dtype == "float32" else 2
     latent, rope = (padded_dim(spec.inputs[name].shape[-1]) for name in ("c_kv", "q_rope"))
-    registers = 4 * block_m * (block_n + latent) + item * block_m * (latent + rope)
+    registers = 4 * block_m * (block_n + latent)
     shared = item * (block_m + block_n) * (latent + rope)  # a tile of latents is key and value at once
     multiplies = block_m * block_n * (2 * latent + rope) // (WARP_SIZE * LATENT_WARPS)
     return resource_excess(target, registers, shared, multiplies if spec.dtype == "float32" else 0)
