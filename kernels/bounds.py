@@ -64,11 +64,10 @@ from kernels.engines.reference import Head, heads
 from kernels.operands import Latents, Operands, operands, rope_angles, zero_beyond
 from kernels.quantise import element_errors
 from kernels.spec.model import RunSpec
+from kernels.spec.results import MATRICES, PRESENT
 
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 LAMBDA = 4.0
-RESULTS = ("out", "lse", "scores", "softcapped_scores", "masked_scores", "weights")
-PRESENT = ("present_key", "present_value")
 TAU = 2.0**-126  # the smallest normal float32; a processor may take what is below for 0
 
 
@@ -90,7 +89,7 @@ class Bounds:
             k_off, v_off = (element_errors(x, kv_dtype, kv_scale, given.kv_lens) for x in (given.k, given.v))
             self.off = (k_off, v_off)
         asked = {"out", *spec.returns} | ({"dq"} if dout is not None else set())
-        self.largest = {name: 0.0 for name in (*RESULTS, "dq") if name in asked}
+        self.largest = {name: 0.0 for name in ("out", "lse", *MATRICES, "dq") if name in asked}
         # Summed over the query heads that share a key head.
         self.sums: dict[str, Array] = {}
         if dout is not None:

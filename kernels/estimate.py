@@ -17,8 +17,9 @@ from kernels.decode.splits import make_plan, rows_per_kv_head
 from kernels.flash.tiles import choose_tiles, padded_dim
 from kernels.mla.forms import chosen_form, largest_tile, multiply_adds, work
 from kernels.positions import visible_pairs
-from kernels.registry import ENGINES, GRADIENTS, MATRICES, MAX_DECODE_LEN
+from kernels.registry import ENGINES, MAX_DECODE_LEN
 from kernels.spec.model import RunSpec
+from kernels.spec.results import GRADIENTS, MATRICES
 from kernels.spec.values import ROUNDED
 
 ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8, "bool": 1}

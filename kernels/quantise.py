@@ -24,9 +24,9 @@ import numpy as np
 
 from kernels.arrays import Array, round_to_dtype
 from kernels.operands import Operands
+from kernels.spec.attention import KV_DTYPES, KV_SCALES
 from kernels.spec.model import RunSpec
 
-KV_SCALES = ("per_tensor", "per_token_head")
 SMALLEST_SCALE = 2.0**-126  # the smallest normal float32: below it a scale has few digits, or none
 
 
@@ -41,7 +41,6 @@ class Float8:
 
 FLOAT8 = {"fp8_e4m3": Float8(3, -6, 448.0), "fp8_e5m2": Float8(2, -14, 57344.0)}
 LARGEST_CODE = {"int8": 127.0, **{name: kind.largest for name, kind in FLOAT8.items()}}
-KV_DTYPES = tuple(LARGEST_CODE)
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,7 @@ from kernels.spec.attention import (
 from kernels.spec.latent import AXES, MLA_INPUTS, PLAIN_INPUTS
 from kernels.spec.model import Options, RunSpec
 from kernels.spec.problems import FieldProblem, join, one_of
-
-MATRICES = ("scores", "softcapped_scores", "masked_scores", "weights")
-PRESENT = ("present_key", "present_value")
-GRADIENTS = ("dq", "dk", "dv")
-RESULTS = ("out", "lse", *MATRICES, *PRESENT, *GRADIENTS)
+from kernels.spec.results import GRADIENTS, PRESENT, RESULTS
 
 # What a spec may ask for beyond softmax(scale·QKᵀ)V, in the words of an error message.
 FEATURES: dict[str, str] = {

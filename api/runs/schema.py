@@ -15,7 +15,8 @@ from kernels.spec.attention import (
     PATTERNS,
     ROPE_SCALINGS,
 )
-from kernels.spec.run import DEVICES, DTYPES, INPUTS, LENGTHS, RETURNS
+from kernels.spec.results import RESULTS
+from kernels.spec.run import DEVICES, DTYPES, INPUTS, LENGTHS
 from workers.models import Status
 
 SHAPE: JsonSchema = {"type": "array", "items": {"type": "integer", "minimum": 0}, "maxItems": 8}
@@ -230,7 +231,7 @@ RunRequest = component(
                 "additionalProperties": False,
             },
             "attention": ref(Attention),
-            "return": {"type": "array", "items": choice(*RETURNS), "default": ["out"]},
+            "return": {"type": "array", "items": choice(*RESULTS), "default": ["out"]},
             "options": ref(Options),
             "timing": ref(Timing),
         },
@@ -294,7 +295,7 @@ RunResult = component(
         "type": "object",
         "description": "The arrays asked for, and how good and how fast they are.",
         "properties": {
-            **{name: ref(ResultArray) for name in RETURNS},
+            **{name: ref(ResultArray) for name in RESULTS},
             "numerics": open_object(
                 "Against the float64 reference.",
                 reference={"type": "string"},

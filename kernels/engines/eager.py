@@ -20,8 +20,8 @@ from kernels.numerics import fits_float32
 from kernels.operands import Operands, operands, without_padding, zero_beyond
 from kernels.quantise import held, quantised_cache
 from kernels.spec.model import RunSpec
+from kernels.spec.results import GRADIENTS
 
-GRADIENTS = ("dq", "dk", "dv")
 SIMULATED = "The quantised cache is simulated: keys and values are quantised, and decoded first of all."
 
 

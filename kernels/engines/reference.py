@@ -38,10 +38,7 @@ import numpy as np
 from kernels.engines import Array, Prepared
 from kernels.operands import Operands, input_gradient, operands, zero_beyond
 from kernels.spec.model import RunSpec
-
-MATRICES = ("scores", "softcapped_scores", "masked_scores", "weights")
-GRADIENTS = {"dq": "q", "dk": "k", "dv": "v"}
-PRESENT = {"present_key": "k", "present_value": "v"}
+from kernels.spec.results import GRADIENTS, MATRICES, PRESENT
 
 
 @dataclass(frozen=True)

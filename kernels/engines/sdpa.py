@@ -17,10 +17,11 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from kernels.engines import Array, Prepared
-from kernels.engines.eager import GRADIENTS, allowed_and_bias
+from kernels.engines.eager import allowed_and_bias
 from kernels.engines.tensors import as_inputs, compute_dtype, to_numpy, to_tensor
 from kernels.operands import Operands, operands, without_padding, zero_beyond
 from kernels.spec.model import RunSpec
+from kernels.spec.results import GRADIENTS
 
 SMALLEST_FLOAT32 = float(np.finfo(np.float32).tiny)  # of those that no processor takes for 0
 

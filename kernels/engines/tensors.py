@@ -12,6 +12,7 @@ from kernels.arrays import round_to_dtype
 from kernels.engines import Array
 from kernels.operands import Operands, input_gradient, zero_beyond
 from kernels.spec.model import RunSpec
+from kernels.spec.results import GRADIENTS, PRESENT
 
 TORCH_DTYPES = {
     "float16": torch.float16,
@@ -46,13 +47,13 @@ def as_inputs(
     if "lse" in results and given.q_lens is not None:
         padding = np.arange(given.q.shape[2]) >= given.q_lens[:, None]
         finished["lse"] = np.where(padding[:, None], -np.inf, results["lse"]).astype(results["lse"].dtype)
-    for name, of in (("dq", "q"), ("dk", "k"), ("dv", "v")):
+    for name, of in GRADIENTS.items():
         if name in results:
             gradient = input_gradient(spec, arrays, of, results[name])
             finished[name] = round_to_dtype(gradient, spec.dtype)
-    for name, array in (("present_key", given.k), ("present_value", given.v)):
+    for name, of in PRESENT.items():
         if name in spec.returns:
-            finished[name] = round_to_dtype(zero_beyond(array, given.kv_lens), spec.dtype)
+            finished[name] = round_to_dtype(zero_beyond(getattr(given, of), given.kv_lens), spec.dtype)
     return finished
 
 

@@ -20,6 +20,7 @@ from collections.abc import Collection
 
 from kernels.spec.model import RunSpec
 from kernels.spec.problems import TOO_LARGE, Problems, join, one_of
+from kernels.spec.results import GRADIENTS, PRESENT
 
 AXES = {
     "q_nope": ("batch", "heads", "q_len", "d_nope"),
@@ -33,7 +34,6 @@ MLA_INPUTS = tuple(AXES)
 _ALL = " and ".join((", ".join(MLA_INPUTS[:-1]), MLA_INPUTS[-1]))
 PLAIN_INPUTS = ("q", "k", "v")
 REPLACED = (*PLAIN_INPUTS, "past_key", "past_value", "block_table", "dout")  # what MLA inputs cannot go with
-PRESENT, GRADIENTS = ("present_key", "present_value"), ("dq", "dk", "dv")
 
 
 def required_inputs(engine: str, given: Collection[str]) -> tuple[str, ...]:

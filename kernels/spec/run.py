@@ -12,6 +12,7 @@ from kernels.spec.latent import MLA_INPUTS, check_company, required_inputs
 from kernels.spec.model import InputSpec, ParsedRun, RunSpec
 from kernels.spec.problems import MALFORMED, TOO_LARGE, Problems, join, nearest, one_of, show
 from kernels.spec.reader import ObjectReader, is_integer
+from kernels.spec.results import RESULTS
 from kernels.spec.shapes import check_shapes
 from kernels.spec.values import check_values
 
@@ -20,10 +21,6 @@ MAX_ELEMENTS = 2**24  # of one array, and of all inputs together
 BODY_FIELDS = ("engine", "device", "dtype", "inputs", "attention", "return", "options", "timing")
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("float32", "float16", "bfloat16", "float64")
-RETURNS = (
-    "out", "lse", "scores", "softcapped_scores", "masked_scores", "weights",
-    "present_key", "present_value", "dq", "dk", "dv",
-)  # fmt: skip
 LENGTHS = ("q_lens", "kv_lens")
 INPUTS = (
     "q", "k", "v", "attn_mask", "past_key", "past_value", *LENGTHS, "block_table", "dout", *MLA_INPUTS,
@@ -87,16 +84,16 @@ def _returns(reader: ObjectReader) -> tuple[str, ...]:
     """The results asked for, each once, in the order asked for."""
     value = reader.fields.get("return", ["out"])
     if not isinstance(value, list) or not value:
-        reader.wrong_type("return", f"a list with some of {', '.join(RETURNS)}")
+        reader.wrong_type("return", f"a list with some of {', '.join(RESULTS)}")
         return ("out",)
     for index, name in enumerate(value):
         if not isinstance(name, str):
             detail = f"the name of a result is a string, not {show(name)}"
             reader.problems.add(join("/return", index), "wrong-type", detail, MALFORMED)
-        elif name not in RETURNS:
-            detail = f"there is no result {show(name)}; {nearest(name, RETURNS)}"
+        elif name not in RESULTS:
+            detail = f"there is no result {show(name)}; {nearest(name, RESULTS)}"
             reader.problems.add(join("/return", index), "not-a-choice", detail)
-    return tuple(dict.fromkeys(name for name in value if isinstance(name, str) and name in RETURNS))
+    return tuple(dict.fromkeys(name for name in value if isinstance(name, str) and name in RESULTS))
 
 
 def _inputs(

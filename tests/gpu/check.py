@@ -87,8 +87,9 @@ def judged(way: Way, problem: Problem, device: str) -> list[str] | None:
     """The results that are not within their bound; None where the way cannot express the problem."""
     from kernels.engines.reference import reference
     from kernels.numerics import compare, error_bounds
-    from kernels.registry import ENGINES, GRADIENTS
+    from kernels.registry import ENGINES
     from kernels.spec import SpecError
+    from kernels.spec.results import GRADIENTS
 
     returns = [name for name in ("out", "lse", "weights", *GRADIENTS) if name in way.returns]
     inputs = dict(problem.inputs)

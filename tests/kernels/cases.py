@@ -11,13 +11,14 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from kernels.engines.eager import GRADIENTS, allowed_and_bias, attend
+from kernels.engines.eager import allowed_and_bias, attend
 from kernels.engines.tensors import TORCH_DTYPES, as_inputs, to_numpy, to_tensor
 from kernels.execute import materialise
 from kernels.layout import to_canonical
 from kernels.operands import operands, without_padding, zero_beyond
 from kernels.registry import ENGINES, FEATURES
 from kernels.spec import RunSpec, parse_run
+from kernels.spec.results import GRADIENTS
 
 Arrays = dict[str, np.ndarray]
 

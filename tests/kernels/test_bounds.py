@@ -23,9 +23,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from triton.runtime.errors import InterpreterError
 
-from kernels.registry import ENGINES, GRADIENTS, _asked
+from kernels.registry import ENGINES, _asked
 from kernels.spec import RunSpec, SpecError
 from kernels.spec.latent import MLA_INPUTS
+from kernels.spec.results import GRADIENTS
 from tests.kernels.cases import Arrays, cases
 from tests.kernels.fences import OutOfBoundsError, fences, poisoned_memory
 from tests.kernels.ways import KEY_LENGTHS, LENGTHS, REFERENCE, Problem, Way, latent_cases, on_ways

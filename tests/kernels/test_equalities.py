@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from kernels.layout import from_canonical
 from kernels.numerics import error_bounds
-from kernels.registry import GRADIENTS
+from kernels.spec.results import GRADIENTS
 from tests.kernels.cases import Arrays, canonical, compute
 from tests.kernels.ways import REFERENCE, Problem, Way, latent_cases, ways
 

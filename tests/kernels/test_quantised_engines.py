@@ -19,8 +19,9 @@ from kernels.execute import execute
 from kernels.numerics import compare
 from kernels.quantise import KV_DTYPES, KV_SCALES, element_errors, quantise
 from kernels.quantise import dequantise as decoded
-from kernels.registry import ENGINES, GRADIENTS, MAX_DECODE_LEN
+from kernels.registry import ENGINES, MAX_DECODE_LEN
 from kernels.spec import RunSpec, SpecError
+from kernels.spec.results import GRADIENTS
 from tests.kernels.cases import Arrays, canonical, cases, compute, make
 
 QUANTISED = [name for name, engine in ENGINES.items() if "kv_dtype" in engine.features]

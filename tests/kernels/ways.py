@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from kernels.registry import ENGINES, GRADIENTS, MATRICES, MAX_DECODE_LEN
+from kernels.registry import ENGINES, MAX_DECODE_LEN
 from kernels.spec import RunSpec
 from kernels.spec.latent import MLA_INPUTS, axes_of
+from kernels.spec.results import GRADIENTS, MATRICES
 from tests.kernels.cases import Arrays, Case, canonical, compute
 
 
