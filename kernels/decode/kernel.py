@@ -77,7 +77,7 @@ def decode_split(
     R = describe_queries(T, i_batch, o_head, o_m, n_queries, n_keys, offset)
     # [BM, BD]
     b_q = load_rows(Q, i_batch, o_head, o_m, n_queries, D, BLOCK_D)
-    m, l, b_o = start(T, o_head, BLOCK_M, BLOCK_DV, SINKS=True)
+    m, l, b_o = start(T, o_head, BLOCK_M, BLOCK_DV)
     # The sink is a key of the first split, and of no other.
     m, l = tl.where(i_split == 0, m, float("-inf")), tl.where(i_split == 0, l, 0.0)
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from kernels.flash.softmax import finish
+from kernels.flash.softmax import empty, finish, finite
 
 
 class States(NamedTuple):
@@ -41,18 +41,8 @@ class States(NamedTuple):
 
 @triton.jit
 def shrink(m, m_all):
-    """exp(m − m_all): by what a sum taken with the maximum m is multiplied when m_all ≥ m is the maximum.
-
-    Where no key was seen at all both are −∞, and −∞ − (−∞) is NaN: subtract 0 there, for exp(−∞) = 0.
-    """
-    return tl.exp(m - tl.where(m_all == float("-inf"), 0.0, m_all))
-
-
-@triton.jit
-def empty(BLOCK_R: tl.constexpr, BLOCK_DV: tl.constexpr):
-    """The state of no key, for BR rows: the neutral element of ``merge``."""
-    m = tl.full([BLOCK_R], float("-inf"), tl.float32)
-    return m, tl.full([BLOCK_R], 0.0, tl.float32), tl.full([BLOCK_R, BLOCK_DV], 0.0, tl.float32)
+    """exp(m − m_all): by what a sum taken with the maximum m is multiplied when m_all ≥ m is the maximum."""
+    return tl.exp(m - finite(m_all))
 
 
 @triton.jit

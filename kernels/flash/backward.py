@@ -4,26 +4,26 @@ output, to the gradients dQ, dK and dV.
 Forward, for query i and key j, each weight is a key's share of its row:
 
     s_ij = scale · q_i·k_j → softcap → + ALiBi + bias → −∞ where forbidden        (``logits.py``)
-    P_ij = exp(s_ij − LSE_i)
+    P_ij = exp(s_ij − m_i) / l_i             m_i = max_j s_ij,  l_i = Σ_j exp(s_ij − m_i)
     O_i  = Σ_j P_ij v_j
 
 The chain rule, from the end to the beginning:
 
     dV_j  = Σ_i P_ij dO_i
     dP_ij = dO_i · v_j
-    ds_ij = P_ij (dP_ij − Σ_l P_il dP_il)    the weights of a row share one denominator: what one key gains
-                                             the others lose, ∂P_il / ∂s_ij = P_il (δ_jl − P_ij)
+    ds_ij = P_ij (dP_ij − Σ_t P_it dP_it)    the weights of a row share one denominator: what one key gains
+                                             the others lose, ∂P_it / ∂s_ij = P_it (δ_jt − P_ij)
     ds_ij ← ds_ij (1 − (s_ij / c)²)          softcap c: the derivative of c · tanh(x / c) is 1 − tanh²
     dQ_i  = scale · Σ_j ds_ij k_j
     dK_j  = scale · Σ_i ds_ij q_i
 
-ALiBi and bias are constants and let ds pass unchanged. A sink is in the LSE, and so in P; it has no value,
+ALiBi and bias are constants and let ds pass unchanged. A sink is in m and l, and so in P; it has no value,
 and asks for nothing more. A forbidden pair has P = 0, and so ds = 0.
 
-Two ideas make this a matter of tiles. P is never stored: one number per row, the LSE, rebuilds any tile of it
-(``scores.weights_of``). And the sum in ds, over all keys of a row, needs no pass over them, for it is
+Two ideas make this a matter of tiles. P is never stored: two numbers per row, m and l, rebuild any tile of it
+(``softmax.py``). And the sum in ds, over all keys of a row, needs no pass over them, for it is
 
-    Δ_i = Σ_l P_il (dO_i · v_l) = dO_i · Σ_l P_il v_l = dO_i · O_i
+    Δ_i = Σ_t P_it (dO_i · v_t) = dO_i · Σ_t P_it v_t = dO_i · O_i
 
 which ``row_dots`` computes beforehand. What is left are sums over queries (dK, dV) and over keys (dQ). Each
 has a kernel whose programs own the tile that is summed into, so that a sum stays on chip and in one order: no
@@ -37,7 +37,7 @@ Names as in ``kernel.py`` but for the widths: D of keys and E of values, padded 
 gradient here.
 
 Dao et al. 2022, *FlashAttention*, appendix B; Dao 2023, *FlashAttention-2*, algorithm 2 (there one kernel
-makes all three, and adds to dQ atomically).
+makes all three, and adds to dQ atomically; and P comes from the LSE alone, but see ``softmax.py``).
 """
 
 # mypy: ignore-errors
@@ -60,7 +60,7 @@ from kernels.flash.logits import (
     wanted,
 )
 from kernels.flash.memory import load_rows, store_rows
-from kernels.flash.scores import weights_of
+from kernels.flash.softmax import load_kept, weights_of
 
 
 class Rebuild(NamedTuple):
@@ -68,7 +68,7 @@ class Rebuild(NamedTuple):
 
     Q: Any  # Rows, D wide
     dO: Any  # Rows, E wide
-    p_lse: Any  # float32, natural
+    kept: Any  # kernels.flash.softmax.Kept
     p_dots: Any  # float32, Δ
 
 
@@ -97,22 +97,19 @@ def load_queries(
     B, i_batch, i_head, o_m, num_heads, q_len, n_queries,
     D: tl.constexpr, E: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr,
 ):  # fmt: skip
-    """(Q [BM, BD], dO [BM, BE], LSE [BM], Δ [BM]) of a tile of queries.
-
-    Padding gets an LSE of +∞: whatever its logits, its weights are exp(s − ∞) = 0.
-    """
+    """(Q [BM, BD], dO [BM, BE], m, l and Δ [BM] each) of a tile of queries; the weights of padding are 0."""
     o_row = (i_batch * num_heads + i_head) * q_len + o_m
-    lse = tl.load(B.p_lse + o_row, mask=o_m < n_queries, other=float("inf"))
+    m, l = load_kept(B.kept, o_row, o_m < n_queries)
     dots = tl.load(B.p_dots + o_row, mask=o_m < n_queries, other=0.0)
     b_q = load_rows(B.Q, i_batch, i_head, o_m, n_queries, D, BLOCK_D)
-    return b_q, load_rows(B.dO, i_batch, i_head, o_m, n_queries, E, BLOCK_E), lse, dots
+    return b_q, load_rows(B.dO, i_batch, i_head, o_m, n_queries, E, BLOCK_E), m, l, dots
 
 
 @triton.jit
-def rebuilt(b_q, b_do, lse, dots, b_k, b_v, R, T, o_n, n_keys, MASKED: tl.constexpr):
+def rebuilt(b_q, b_do, m, l, dots, b_k, b_v, R, T, o_n, n_keys, MASKED: tl.constexpr):
     """(P, ds), each [BM, BN] float32, of queries R and keys o_n; ds without the scale."""
     b_s = softcapped(scores(b_q, b_k, T.scale), T)
-    b_p = weights_of(logits(b_s, R, T, o_n, n_keys, MASKED), lse)
+    b_p = weights_of(logits(b_s, R, T, o_n, n_keys, MASKED), m, l)
     b_dp = tl.dot(b_do, tl.trans(b_v), input_precision="ieee")
     b_ds = b_p * (b_dp - dots[:, None])
     if T.softcap is not None:
@@ -131,10 +128,10 @@ def add_queries(
     o_m = m_start + tl.arange(0, BLOCK_M)
     o_head = tl.full([BLOCK_M], 0, tl.int32) + i_head.to(tl.int32)
     R = describe_queries(T, i_batch, o_head, o_m, n_queries, n_keys, offset)
-    b_q, b_do, lse, dots = load_queries(
+    b_q, b_do, m, l, dots = load_queries(
         B, i_batch, i_head, o_m, num_heads, q_len, n_queries, D, E, BLOCK_D, BLOCK_E
     )
-    b_p, b_ds = rebuilt(b_q, b_do, lse, dots, b_k, b_v, R, T, o_n, n_keys, MASKED)
+    b_p, b_ds = rebuilt(b_q, b_do, m, l, dots, b_k, b_v, R, T, o_n, n_keys, MASKED)
     # [BN, BE], [BN, BD]; P and ds take the inputs' dtype for the tensor cores, the sums stay float32
     b_dv = tl.dot(tl.trans(b_p.to(b_do.dtype)), b_do, b_dv, input_precision="ieee")
     b_dk = tl.dot(tl.trans(b_ds.to(b_q.dtype)), b_q, b_dk, input_precision="ieee")
@@ -186,7 +183,7 @@ def flash_backward_keys(
 
 @triton.jit
 def add_keys(
-    K, V, T, R, b_q, b_do, lse, dots, b_dq, i_kv_head, n_start, n_keys,
+    K, V, T, R, b_q, b_do, m, l, dots, b_dq, i_kv_head, n_start, n_keys,
     D: tl.constexpr, E: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr,
     BLOCK_N: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
@@ -194,7 +191,7 @@ def add_keys(
     o_n = n_start + tl.arange(0, BLOCK_N)
     b_k = load_rows(K, R.i_batch, i_kv_head, o_n, n_keys, D, BLOCK_D)
     b_v = load_rows(V, R.i_batch, i_kv_head, o_n, n_keys, E, BLOCK_E)
-    _, b_ds = rebuilt(b_q, b_do, lse, dots, b_k, b_v, R, T, o_n, n_keys, MASKED)
+    _, b_ds = rebuilt(b_q, b_do, m, l, dots, b_k, b_v, R, T, o_n, n_keys, MASKED)
     # [BM, BD]
     return tl.dot(b_ds.to(b_k.dtype), b_k, b_dq, input_precision="ieee")
 
@@ -218,7 +215,7 @@ def flash_backward_queries(
     o_m = i_m * BLOCK_M + tl.arange(0, BLOCK_M)
     o_head = tl.full([BLOCK_M], 0, tl.int32) + i_head.to(tl.int32)
     R = describe_queries(T, i_batch, o_head, o_m, n_queries, n_keys, offset)
-    b_q, b_do, lse, dots = load_queries(
+    b_q, b_do, m, l, dots = load_queries(
         B, i_batch, i_head, o_m, num_heads, q_len, n_queries, D, E, BLOCK_D, BLOCK_E
     )
     b_dq = tl.full([BLOCK_M, BLOCK_D], 0.0, tl.float32)
@@ -228,13 +225,13 @@ def flash_backward_queries(
     n_from, n_full, n_to = key_bounds(T, first, last, n_keys, offset, BLOCK_N)
     for n_start in range(n_from, n_full, BLOCK_N):
         b_dq = add_keys(
-            K, V, T, R, b_q, b_do, lse, dots, b_dq, i_kv_head, n_start, n_keys,
+            K, V, T, R, b_q, b_do, m, l, dots, b_dq, i_kv_head, n_start, n_keys,
             D, E, BLOCK_D, BLOCK_E, BLOCK_N, MASKED=False,
         )  # fmt: skip
     for n_start in range(n_full, n_to, BLOCK_N):
         if wanted(T, i_batch, i_head, i_m, n_start, BLOCK_N):
             b_dq = add_keys(
-                K, V, T, R, b_q, b_do, lse, dots, b_dq, i_kv_head, n_start, n_keys,
+                K, V, T, R, b_q, b_do, m, l, dots, b_dq, i_kv_head, n_start, n_keys,
                 D, E, BLOCK_D, BLOCK_E, BLOCK_N, MASKED=True,
             )  # fmt: skip
 

@@ -14,6 +14,7 @@ from kernels.flash.arguments import rows, shared_arguments
 from kernels.flash.backward import Rebuild, flash_backward_keys, flash_backward_queries, row_dots
 from kernels.flash.interpreter import on_device
 from kernels.flash.logits import Terms
+from kernels.flash.softmax import Kept
 from kernels.flash.tiles import padded_dim
 from kernels.operands import Operands, zero_beyond
 
@@ -24,7 +25,7 @@ KERNELS = {
     "flash_backward_queries": flash_backward_queries,
 }
 MADE_BY = {"row_dots": GRADIENTS, "flash_backward_keys": ("dk", "dv"), "flash_backward_queries": ("dq",)}
-POINTERS = ("q", "k", "v", "out", "lse", "dout", "dots", *GRADIENTS)  # dots: Δ, which row_dots computes
+POINTERS = ("q", "k", "v", "out", "m", "l", "dout", "dots", *GRADIENTS)  # dots: Δ, which row_dots computes
 
 
 def backward(
@@ -34,19 +35,19 @@ def backward(
     bound: Terms,
     *,
     out: torch.Tensor,
-    lse: torch.Tensor,
+    kept: Kept,
     dout: torch.Tensor,
     tiles: tuple[int, int],
     wanted: Collection[str] = GRADIENTS,
 ) -> dict[str, torch.Tensor]:
     """Those of dq, dk and dv that are ``wanted``, each of its input's shape and dtype; sums are float32.
 
-    q [b, h, n, d], k [b, h_kv, m, d], v [b, h_kv, m, e], contiguous; out [b, h, n, e] and lse [b, h, n] as
-    ``launch.forward`` gave them for these; dout like out. ``bound``: see ``arguments.terms``, for the
-    ``tiles`` (block_m, block_n) of the backward pass.
+    q [b, h, n, d], k [b, h_kv, m, d], v [b, h_kv, m, e], contiguous; out [b, h, n, e] and
+    ``kept``, [b, h, n] each, as ``launch.forward`` gave them for these; dout like out. ``bound``: see
+    ``arguments.terms``, for the ``tiles`` (block_m, block_n) of the backward pass.
     """
-    pointers = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "dout": dout}
-    for name, like in (("dots", lse), ("dq", q), ("dk", k), ("dv", v)):
+    pointers = {"q": q, "k": k, "v": v, "out": out, "m": kept.p_m, "l": kept.p_l, "dout": dout}
+    for name, like in (("dots", kept.p_m), ("dq", q), ("dk", k), ("dv", v)):
         pointers[name] = torch.empty(tuple(like.shape), dtype=like.dtype, device=like.device)
     arguments = kernel_arguments(pointers, (q.shape, k.shape, v.shape), bound, tiles)
     by_queries = (q.shape[0] * q.shape[1], triton.cdiv(q.shape[2], tiles[0]))
@@ -70,7 +71,7 @@ def kernel_arguments(
     at = {name: rows(pointers[name], shape) for name, shape in shape_of.items()}
     shared = shared_arguments(q_shape, k_shape, bound, tiles) | {"E": v_dim, "BLOCK_E": padded_dim(v_dim)}
     by_row = ("T", "num_heads", "q_len", "kv_len", "E", "BLOCK_E", "BLOCK_M")
-    rebuild = Rebuild(at["q"], at["dout"], pointers["lse"], pointers["dots"])
+    rebuild = Rebuild(at["q"], at["dout"], Kept(pointers["m"], pointers["l"]), pointers["dots"])
     both = {"B": rebuild, "K": at["k"], "V": at["v"], **shared}
     # Float32 products have no tensor cores: their factors are in registers too, which more threads share.
     both["num_warps"] = 8 if pointers["q"].dtype == torch.float32 else 4

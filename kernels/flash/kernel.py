@@ -4,7 +4,7 @@ What it computes, for each query row i of each head:
 
     s_ij = logit of query i and key j             −∞ where key j may not be seen (``logits.py``)
     O_i  = Σ_j exp(s_ij − LSE_i) · v_j            output
-    LSE_i = ln Σ_j exp(s_ij)                      natural logarithm, kept for whoever needs the weights again
+    LSE_i = ln Σ_j exp(s_ij)                      log-sum-exp, natural logarithm
 
 without ever holding a whole row of logits. One program owns one tile of BLOCK_M queries. Tiles of BLOCK_N
 keys and values stream past it, and three running values per row say all that must be remembered of the keys
@@ -27,7 +27,7 @@ import triton.language as tl
 from kernels.flash.codes import load_keys, load_values, times_scales
 from kernels.flash.logits import describe_queries, extent, key_bounds, logits, scores, softcapped, wanted
 from kernels.flash.memory import load_rows, store_rows
-from kernels.flash.softmax import finish, start, step
+from kernels.flash.softmax import finish, start, step, store_kept
 
 
 @triton.jit
@@ -53,12 +53,13 @@ def attend_tile(
 def flash_forward(
     Q, K, V, O, p_lse, T, num_heads, group, q_len, kv_len,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, kept=None,
 ):  # fmt: skip
     """One tile of queries of one head. Grid: (batch · num_heads, ⌈q_len / BLOCK_M⌉).
 
     Q [batch, num_heads, q_len, D], K [batch, num_heads / group, kv_len, D], V [batch, num_heads / group,
-    kv_len, DV] → O [batch, num_heads, q_len, DV], lse [batch, num_heads, q_len] float32.
+    kv_len, DV] → O [batch, num_heads, q_len, DV], lse [batch, num_heads, q_len] float32, and ``kept`` for
+    whoever needs the weights again.
     """
     i_row = tl.program_id(0).to(tl.int64)
     i_m = tl.program_id(1)
@@ -73,7 +74,7 @@ def flash_forward(
     R = describe_queries(T, i_batch, o_head, o_m, n_queries, n_keys, offset)
     # [BM, BD]; loaded once, stays on chip
     b_q = load_rows(Q, i_batch, i_head, o_m, n_queries, D, BLOCK_D)
-    m, l, b_o = start(T, o_head, BLOCK_M, BLOCK_DV, SINKS=True)
+    m, l, b_o = start(T, o_head, BLOCK_M, BLOCK_DV)
 
     first = i_m * BLOCK_M
     last = tl.minimum(first + BLOCK_M, n_queries) - 1
@@ -97,3 +98,4 @@ def flash_forward(
         lse = tl.where(R.inside, lse, float("-inf"))
     store_rows(O, i_batch, i_head, o_m, q_len, b_o, DV, BLOCK_DV)
     tl.store(p_lse + i_row * q_len + o_m, lse, mask=o_m < q_len)
+    store_kept(kept, i_row * q_len + o_m, m, l, o_m < q_len)

@@ -24,6 +24,7 @@ from kernels.flash.kernel import flash_forward
 from kernels.flash.logits import Terms
 from kernels.flash.rotation import recorder, rotator
 from kernels.flash.scores import flash_scores
+from kernels.flash.softmax import Kept
 from kernels.flash.tiles import backward_tiles, choose_tiling, padded_dim
 from kernels.operands import operands
 from kernels.quantise import held, quantised_cache
@@ -43,6 +44,7 @@ MATRIX_ARGUMENTS = {
     "weights": "p_weights",
 }
 MATRICES = tuple(MATRIX_ARGUMENTS)
+KEPT = ("m", "l")  # of each row, to make weights again: see ``softmax.py``
 NUMBERS: tuple[Codes | None, Codes | None] = (None, None)  # neither keys nor values are codes
 KERNELS = {"flash_forward": flash_forward, "flash_scores": flash_scores}
 
@@ -86,7 +88,7 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
                 v,
                 bound_back,
                 out=results["out"],
-                lse=results["lse"],
+                kept=Kept(results["m"], results["l"]),
                 dout=dout,
                 tiles=tiles_back,
                 wanted=wanted,
@@ -143,14 +145,14 @@ def kernels_of(
     shapes = given.q.shape, given.k.shape, given.v.shape
     tiles, scores_tiles = (choose_tiling(spec, place.target, name) for name in KERNELS)
     pointers = {"q": q, "k": k, "v": v, "out": out, "lse": full} | {
-        name: full for name in wanted if name in MATRICES
+        name: full for name in (*wanted, *kept_for(wanted)) if name in (*MATRICES, *KEPT)
     }
     bound = terms(given, tiles, place)
     launched = kernel_arguments(pointers, shapes, bound, tiles, scores_tiles, codes=codes)
     yield from ((name, KERNELS[name], arguments) for name, arguments in launched.items())
     yield from rotations
     if any(name in wanted for name in GRADIENTS):
-        pointers |= dict.fromkeys(POINTERS[5:], q) | {"dots": full}
+        pointers |= dict.fromkeys(POINTERS[6:], q) | {"dots": full}
         tiles_back = backward_tiles(spec, interpreted=False)
         bound_back = retiled(bound, given, tiles_back, place)
         back = backward_arguments(pointers, shapes, bound_back, tiles_back)
@@ -174,8 +176,8 @@ def forward(
     [b, h, n].
 
     ``bound``: see ``arguments.terms``, for ``tiles``. The matrices named in ``wanted`` are [b, h, n, m]
-    float32, and made in ``scores_tiles`` (None: like the rest). ``codes``: what k and v mean if they are
-    bytes.
+    float32, and made in ``scores_tiles`` (None: like the rest). With weights or gradients wanted, m and l of
+    ``softmax.py`` come too, like the LSE. ``codes``: what k and v mean if they are bytes.
     """
     batch, heads, n, _ = q.shape
     m, e = v.shape[-2:]
@@ -183,6 +185,7 @@ def forward(
         "out": torch.empty((batch, heads, n, e), dtype=q.dtype, device=q.device),
         "lse": torch.empty((batch, heads, n), dtype=torch.float32, device=q.device),
     }
+    results |= {name: torch.empty_like(results["lse"]) for name in kept_for(wanted)}
     for name in MATRICES:
         if name in wanted:
             results[name] = torch.empty((batch, heads, n, m), dtype=torch.float32, device=q.device)
@@ -201,6 +204,11 @@ def forward(
     return results
 
 
+def kept_for(wanted: Collection[str]) -> tuple[str, ...]:
+    """Those of KEPT that some of ``wanted`` is made from."""
+    return KEPT if any(name in wanted for name in ("weights", *GRADIENTS)) else ()
+
+
 def kernel_arguments(
     pointers: Mapping[str, Any],
     shapes: tuple[tuple[int, ...], ...],
@@ -210,12 +218,14 @@ def kernel_arguments(
     *,
     codes: tuple[Codes | None, Codes | None] = NUMBERS,
 ) -> dict[str, dict[str, Any]]:
-    """What each of KERNELS that is needed is launched with. ``pointers``: q, k, v, out, lse and those of
-    MATRICES that are wanted; ``shapes``: of q, k and v; ``codes``: what k and v mean if they are bytes."""
+    """What each of KERNELS that is needed is launched with. ``pointers``: q, k, v, out, lse, and those of
+    MATRICES and of KEPT that are needed; ``shapes``: of q, k and v; ``codes``: what k and v mean if they are
+    bytes."""
     q_shape, k_shape, v_shape = (tuple(shape) for shape in shapes)
     q = rows(pointers["q"], q_shape)
     k, v = rows(pointers["k"], k_shape, codes[0]), rows(pointers["v"], v_shape, codes[1])
     e = v_shape[3]
+    kept = Kept(*(pointers[name] for name in KEPT)) if KEPT[0] in pointers else None
     launched = {
         "flash_forward": {
             "Q": q,
@@ -223,6 +233,7 @@ def kernel_arguments(
             "V": v,
             "O": rows(pointers["out"], (*q_shape[:3], e)),
             "p_lse": pointers["lse"],
+            "kept": kept,
             "DV": e,
             "BLOCK_DV": padded_dim(e),
             **shared_arguments(q_shape, k_shape, bound, tiles),
@@ -231,5 +242,5 @@ def kernel_arguments(
     if any(name in pointers for name in MATRICES):
         targets = {argument: pointers.get(name) for name, argument in MATRIX_ARGUMENTS.items()}
         shared = shared_arguments(q_shape, k_shape, bound, scores_tiles)
-        launched["flash_scores"] = {"Q": q, "K": k, "p_lse": pointers["lse"], **targets, **shared}
+        launched["flash_scores"] = {"Q": q, "K": k, "kept": kept, **targets, **shared}
     return launched

@@ -1,10 +1,10 @@
 """From q·k to the logit that enters the softmax: everything that masks or shifts a score, tile by tile.
 
-    s  = scale · q·k
-    s ← c · tanh(s / c)                          softcap
-    s ← s + slope · (key position − query position)      ALiBi
-    s ← s + bias                                 an additive mask
-    s ← −∞                                       where the query may not see the key
+    s = scale · q·k
+    s ← c · tanh(s / c)                                  softcap (Gemma Team 2024, *Gemma 2*)
+    s ← s + slope · (key position − query position)      ALiBi (Press et al. 2022, *Train Short, Test Long*)
+    s ← s + bias                                         an additive mask
+    s ← −∞                                               where the query may not see the key
 
 in this order. A query sees a key when the key is there (j < kv_len), the boolean mask allows it, and its
 position lies within the window:
@@ -13,10 +13,17 @@ position lies within the window:
 
 Causal masking is the window whose right side is 0. Unless lists of positions are given, key j stands at j and
 query i at i + offset, which says both alignments, a past, and ragged batches.
+
+Positions that count by one make of the window a band, whose edges are arithmetic: ``key_bounds`` and
+``query_bounds`` say which tiles lie outside it and are never loaded, and which lie inside and need no mask.
+
+A tile has BM queries and BN keys. T are the ``Terms`` of the whole call, R the ``Queries`` of a tile; other
+names as in ``memory.py``.
 """
 
 # mypy: ignore-errors
 # ruff: noqa: N803, N806, PLR0917
+# A kernel's body is Triton's language in Python's clothes; Python's types do not describe it.
 
 from typing import Any, NamedTuple
 
@@ -25,7 +32,8 @@ import triton.language as tl
 
 
 class Terms(NamedTuple):
-    """What turns scores into logits; None: not there."""
+    """What turns scores into logits; None: not there. Lengths and the sinks belong to it: they are keys or
+    queries that are not there, and a key that always is (``softmax.start``)."""
 
     scale: Any
     p_offset: Any = None  # [batch] integers: position of query 0 when key 0 stands at 0
@@ -44,7 +52,7 @@ class Terms(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """What ``logits`` must know of each row of a tile of queries. All [BM]."""
+    """What ``logits`` must know of each row of a tile of queries: all [BM], but for the batch row."""
 
     i_batch: Any
     position: Any
@@ -115,7 +123,11 @@ def key_positions(T, i_batch, o_n, n_keys):
 @triton.jit
 def tanh(x):
     """Hyperbolic tangent without its pitfalls: (eˣ − e⁻ˣ) / (eˣ + e⁻ˣ) is ∞/∞ beyond |x| = 88, and near 0 it
-    loses every digit to 1 − 1; there its series to x⁹ is exact in float32."""
+    loses every digit to 1 − 1, where its Taylor series to x⁹ loses none.
+
+    Wrong by at most 2.2 · 2⁻²⁴, and by 5.9 · 2⁻²⁴ of its size (measured over all of float32, in the
+    interpreter; the most beside 0.3, where the series ends).
+    """
     square = x * x
     series = x * (1 + square * (-1 / 3 + square * (2 / 15 + square * (-17 / 315 + square * (62 / 2835)))))
     return tl.where(tl.abs(x) < 0.3, series, 1 - 2 / (tl.exp(2 * x) + 1))
@@ -174,9 +186,18 @@ def visible(R, T, o_n, n_keys):
 
 
 @triton.jit
+def may_forbid_anywhere(T):
+    """Whether no tile is known to be free of forbidden pairs: there are matrices, or a window whose positions
+    are listed; or a left edge, for which a third loop over the tiles inside is not worth its code."""
+    listed: tl.constexpr = (T.q_positions is not None) and (T.right is not None)
+    looks: tl.constexpr = (T.left is not None) or (T.mask is not None) or (T.visits is not None) or listed
+    return looks
+
+
+@triton.jit
 def key_bounds(T, first, last, n_keys, offset, BLOCK_N: tl.constexpr):
-    """Which keys the queries first … last need: ``(n_from, n_full, n_to)``, the first two multiples of
-    BLOCK_N.
+    """Which keys the queries ``first`` to ``last`` need: ``(n_from, n_full, n_to)``, the first two multiples
+    of BLOCK_N.
 
     No query sees a key before n_from or from n_to on, and those tiles are never loaded; every query sees
     every key from n_from to n_full, which need no mask.
@@ -195,7 +216,7 @@ def key_bounds(T, first, last, n_keys, offset, BLOCK_N: tl.constexpr):
             n_from = tl.minimum(tl.maximum(first + offset - T.left, 0), n_keys).to(tl.int32)
             n_to = tl.where(n_from < n_to, n_to, 0)
             n_from = n_from // BLOCK_N * BLOCK_N
-    if (T.left is not None) or (T.mask is not None) or (T.visits is not None) or (T.q_positions is not None):
+    if may_forbid_anywhere(T):
         n_full = n_from
     return n_from, n_full, n_to
 
@@ -221,7 +242,7 @@ def query_bounds(T, first, n_queries, n_keys, offset, BLOCK_M: tl.constexpr, BLO
             m_full = tl.cdiv(m_full, BLOCK_M) * BLOCK_M
         if T.left is not None:
             m_to = tl.minimum(tl.maximum(last + T.left + 1 - offset, 0), m_to).to(tl.int32)
-    if (T.left is not None) or (T.mask is not None) or (T.visits is not None) or (T.q_positions is not None):
+    if may_forbid_anywhere(T):
         m_full = m_to
     # A last tile that is not full holds keys that are not there.
     m_full = tl.where(first + BLOCK_N <= n_keys, tl.minimum(m_full, m_to), m_to)

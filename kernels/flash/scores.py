@@ -1,11 +1,16 @@
-"""The score matrices that FlashAttention never kept, rebuilt tile by tile from Q, K and the LSE.
+"""The score matrices that FlashAttention never kept, made tile by tile from Q and K for whoever asks to see
+them.
 
-P = exp(S − LSE) needs no second softmax: the LSE of a row holds its maximum and its sum at once. The
-backward pass of FlashAttention rebuilds the weights this way; here it shows them. Names as in ``kernel.py``.
+    scores = scale · QKᵀ  →  softcapped  →  masked: + ALiBi + bias, −∞ where forbidden       (``logits.py``)
+    weights = exp(masked − m) / l
+
+The weights need no second softmax: m and l of each row, the maximum and the sum, are what the forward pass
+ended with (``softmax.py``). The backward pass rebuilds them in the same way. Names as in ``kernel.py``.
 """
 
 # mypy: ignore-errors
-# ruff: noqa: N803, N806, PLR0917
+# ruff: noqa: E741, N803, N806, PLR0917
+# A kernel's body is Triton's language in Python's clothes; Python's types do not describe it.
 
 import triton
 import triton.language as tl
@@ -13,22 +18,18 @@ import triton.language as tl
 from kernels.flash.codes import load_keys, times_scales
 from kernels.flash.logits import describe_queries, extent, logits, scores, softcapped
 from kernels.flash.memory import load_rows
-
-
-@triton.jit
-def weights_of(b_s, lse):
-    """exp(s − lse), [BM, BN]. A row that saw no key has LSE −∞: subtract 0 there, for exp(−∞) = 0."""
-    return tl.exp(b_s - tl.where(lse == float("-inf"), 0.0, lse)[:, None])
+from kernels.flash.softmax import load_kept, weights_of
 
 
 @triton.jit
 def flash_scores(
-    Q, K, p_lse, T, p_scores, p_softcapped, p_masked, p_weights, num_heads, group, q_len, kv_len,
+    Q, K, T, kept, p_scores, p_softcapped, p_masked, p_weights, num_heads, group, q_len, kv_len,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """One tile of one head's matrices. Grid: (batch · num_heads, ⌈q_len / BLOCK_M⌉, ⌈kv_len / BLOCK_N⌉).
 
-    Those of the [batch, num_heads, q_len, kv_len] float32 results that are not None are written.
+    Those of the [batch, num_heads, q_len, kv_len] float32 results that are not None are written; the weights
+    take what ``flash_forward`` ``kept``.
     """
     i_row = tl.program_id(0).to(tl.int64)
     i_batch, i_head = i_row // num_heads, i_row % num_heads
@@ -37,6 +38,7 @@ def flash_scores(
     o_n = tl.program_id(2) * BLOCK_N + tl.arange(0, BLOCK_N)
     o_head = tl.full([BLOCK_M], 0, tl.int32) + i_head.to(tl.int32)
     R = describe_queries(T, i_batch, o_head, o_m, n_queries, n_keys, offset)
+    # [BM, BD], [BN, BD]
     b_q = load_rows(Q, i_batch, i_head, o_m, n_queries, D, BLOCK_D)
     b_k = load_keys(K, i_batch, i_head // group, o_n, n_keys, D, BLOCK_D, b_q.dtype)
 
@@ -53,5 +55,5 @@ def flash_scores(
     if p_masked is not None:
         tl.store(p_masked + o_element, b_s, mask=b_inside)
     if p_weights is not None:
-        lse = tl.load(p_lse + i_row * q_len + o_m, mask=o_m < q_len, other=0.0)
-        tl.store(p_weights + o_element, weights_of(b_s, lse), mask=b_inside)
+        m, l = load_kept(kept, i_row * q_len + o_m, o_m < q_len)
+        tl.store(p_weights + o_element, weights_of(b_s, m, l), mask=b_inside)

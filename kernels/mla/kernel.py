@@ -96,7 +96,7 @@ def latent_attention(
     # [BM, BC] and [BM, BR]; loaded once, stay on chip
     b_q = load_rows(Q, i_batch, o_head, o_m, n_queries, C, BLOCK_C)
     b_q_rope = load_rows(Q_ROPE, i_batch, o_head, o_m, n_queries, ROPE, BLOCK_ROPE)
-    m, l, b_o = start(T, o_head, BLOCK_M, BLOCK_C, SINKS=True)
+    m, l, b_o = start(T, o_head, BLOCK_M, BLOCK_C)
 
     first = i_m * BLOCK_M // num_heads
     last = tl.minimum((i_m * BLOCK_M + BLOCK_M - 1) // num_heads, n_queries - 1)

@@ -20,6 +20,7 @@ from kernels.flash.arguments import terms
 from kernels.flash.gradients import GRADIENTS, backward
 from kernels.flash.interpreter import counted_traffic
 from kernels.flash.launch import forward, prepare
+from kernels.flash.softmax import Kept
 from kernels.numerics import compare, error_bounds
 from kernels.operands import Operands, operands
 from kernels.spec import RunSpec
@@ -394,12 +395,16 @@ def bound_terms(given: Operands, tiles: tuple[int, int]) -> Any:
     return terms(given, tiles, lambda array: torch.from_numpy(np.array(array)))
 
 
+def kept(done: dict[str, torch.Tensor]) -> Kept:
+    return Kept(done["m"], done["l"])
+
+
 def run(given: Operands, dout: torch.Tensor, tiles: tuple[int, int]) -> dict[str, torch.Tensor]:
     """Both passes on the operands, every one of them in the middle of NaN."""
     q, k, v, dout = (inside_nan(torch.as_tensor(x)) for x in (given.q, given.k, given.v, dout))
     bound = bound_terms(given, tiles)
-    done = forward(q, k, v, bound, tiles=tiles)
-    return backward(q, k, v, bound, out=done["out"], lse=done["lse"], dout=dout, tiles=tiles)
+    done = forward(q, k, v, bound, tiles=tiles, wanted=GRADIENTS)
+    return backward(q, k, v, bound, out=done["out"], kept=kept(done), dout=dout, tiles=tiles)
 
 
 def random_operands(n: int, m: int, **fields: Any) -> tuple[Operands, torch.Tensor]:
@@ -481,18 +486,18 @@ def visible_tiles(seen: np.ndarray, block_m: int, block_n: int) -> list[tuple[in
 
 @pytest.mark.parametrize("case", SKIPPING)
 def test_only_tiles_with_a_visible_pair_are_read(case: str) -> None:
-    """Beside a tile of keys stream Q, dO, the LSE and Δ of the tiles of queries that see it; beside a tile of
+    """Beside a tile of keys stream Q, dO, m, l and Δ of the tiles of queries that see it; beside a tile of
     queries, K and V. Counted to the byte, but for lists of positions."""
     tiles, d, e = (16, 32), 8, 4
     given, dout = random_operands(70, 90, **SKIPPING[case])
     bound = bound_terms(given, tiles)
     q, k, v = (torch.from_numpy(x) for x in (given.q, given.k, given.v))
-    done = forward(q, k, v, bound, tiles=tiles)
+    done = forward(q, k, v, bound, tiles=tiles, wanted=GRADIENTS)
     read = {}
     for name in ("dk", "dq"):
         with counted_traffic() as traffic:
             backward(
-                q, k, v, bound, out=done["out"], lse=done["lse"], dout=dout, tiles=tiles, wanted=(name,)
+                q, k, v, bound, out=done["out"], kept=kept(done), dout=dout, tiles=tiles, wanted=(name,)
             )  # fmt: skip
         read[name] = traffic.bytes_read
     seen, by_queries, by_keys = sees(given), 4 * 5, 2 * 3  # programs of 16 queries, of 32 keys
@@ -503,8 +508,8 @@ def test_only_tiles_with_a_visible_pair_are_read(case: str) -> None:
     dots = by_queries * own + 4 * 4 * n * 2 * e
     matrix = 1 if given.mask is not None else 4 if given.bias is not None else 0
     matrices = 4 * 5 * 3 * (matrix > 0) + matrix * sum(t[0] * t[1] for t in visited)
-    keys = dots + by_keys * own + 4 * (2 * m * (d + e) + rows * (d + e + 2)) + matrices
-    queries = dots + by_queries * own + 4 * (4 * n * (d + e + 2) + columns * (d + e)) + matrices
+    keys = dots + by_keys * own + 4 * (2 * m * (d + e) + rows * (d + e + 3)) + matrices
+    queries = dots + by_queries * own + 4 * (4 * n * (d + e + 3) + columns * (d + e)) + matrices
     if case == "positions":  # which are read more than once
         assert keys <= read["dk"] <= 1.5 * keys
         assert queries <= read["dq"] <= 1.5 * queries
