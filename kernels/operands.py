@@ -27,9 +27,10 @@ from numpy.typing import DTypeLike
 from kernels import positions
 from kernels.arrays import Array
 from kernels.patterns import pattern_mask
-from kernels.rope import cos_sin, rotate, rotated_dim
+from kernels.rope import cos_sin, rotate
 from kernels.spec.latent import MLA_INPUTS
 from kernels.spec.model import RunSpec
+from kernels.spec.rope import rotated_dim
 
 
 class Rotate(Protocol):

@@ -35,17 +35,14 @@ the smallest words are seen too, or all where there are fewer; a query off the k
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from typing import Any, TypeGuard
+from collections.abc import Callable
 
 import numpy as np
 
 from kernels import positions
 from kernels.arrays import Array
 from kernels.spec.model import RunSpec
-from kernels.spec.problems import MALFORMED, FieldProblem, join, show
-
-Pattern = Mapping[str, Any]
+from kernels.spec.patterns import Pattern, blocks_of
 
 _TAG = int.from_bytes(hashlib.sha256(b"attention-lab/v1/bigbird").digest()[:8], "little")
 
@@ -165,7 +162,7 @@ def _within(reach: int, tokens: Array, length: int) -> Array:
 def _bigbird(pattern: Pattern, tokens: Array, spec: RunSpec) -> Array:
     block = pattern["block"]
     rows, which = np.unique(tokens // block, return_inverse=True)
-    layout = _bigbird_layout(pattern, rows, _blocks(spec.kv_len, block))
+    layout = _bigbird_layout(pattern, rows, blocks_of(spec.kv_len, block))
     return _spread(layout, which.reshape(tokens.shape), spec.kv_len, block)
 
 
@@ -189,7 +186,7 @@ def _words(seed: int, row: int, count: int) -> Array:
 
 
 def _block(pattern: Pattern, tokens: Array, spec: RunSpec) -> Array:
-    size, columns = pattern["size"], _blocks(spec.kv_len, pattern["size"])
+    size, columns = pattern["size"], blocks_of(spec.kv_len, pattern["size"])
     layout = np.array(pattern["layout"], dtype=np.bool_).reshape(len(pattern["layout"]), columns)
     if len(layout) != columns:
         tokens = np.arange(spec.q_len)[None]
@@ -205,10 +202,6 @@ def _spread(layout: Array, rows: Array, length: int, size: int) -> Array:
     return np.asarray(layout[rows][:, :, np.arange(length) // size])
 
 
-def _blocks(length: int, size: int) -> int:
-    return -(-length // size)
-
-
 _PATTERNS: dict[str, Callable[[Pattern, Array, RunSpec], Array]] = {
     "prefix": _prefix,
     "document": _document,
@@ -218,146 +211,3 @@ _PATTERNS: dict[str, Callable[[Pattern, Array, RunSpec], Array]] = {
     "bigbird": _bigbird,
     "block": _block,
 }
-
-
-# -- what a request may say ----------------------------------------------------------------------------------
-
-MAX_COUNT = 2**53  # as for positions: JavaScript, which draws these, tells no larger neighbours apart
-MAX_SEED = 2**63 - 1
-POINTER = "/attention/pattern"
-
-_SIZE, _COUNT = (1, MAX_COUNT), (0, MAX_COUNT)
-_RANGES: dict[str, dict[str, tuple[int, int]]] = {
-    "prefix": {"len": _COUNT},
-    "document": {},
-    "chunked": {"size": _SIZE},
-    "dilated": {"window": _COUNT, "stride": _SIZE},
-    "longformer": {"window": _COUNT},
-    "bigbird": {"window": _SIZE, "global": _COUNT, "random": _COUNT, "seed": (0, MAX_SEED), "block": _SIZE},
-    "block": {"size": _SIZE},
-}
-_MEANING = {
-    ("prefix", "len"): "it counts the tokens that all may see; 0 is plain causal attention",
-    ("chunked", "size"): "it counts the tokens of a chunk",
-    ("dilated", "window"): "it counts the strides that are seen on either side",
-    ("dilated", "stride"): "it is the distance of what is seen; 1 leaves no gaps",
-    ("longformer", "window"): "it counts tokens, half of them on each side",
-    ("bigbird", "window"): "it counts blocks, the own one among them; 3 is usual",
-    ("bigbird", "global"): "it counts the first blocks, seen by all; 0 for none",
-    ("bigbird", "random"): "it counts the blocks drawn for each block of queries; 0 for none",
-    ("bigbird", "seed"): "any such integer will do",
-    ("bigbird", "block"): "it counts the tokens of a block",
-    ("block", "size"): "it counts the tokens of a block",
-}
-
-
-def pattern_problems(spec: RunSpec) -> list[FieldProblem]:
-    """What is wrong with the values of ``pattern``; the shapes of the inputs are known to fit.
-
-    A field of the wrong type is passed over here.
-    """
-    pattern = spec.attention.pattern
-    if pattern is None or pattern.get("type") not in _RANGES:
-        return []
-    kind = str(pattern["type"])
-    found = [
-        problem
-        for name, (low, high) in _RANGES[kind].items()
-        for problem in _range_problems(pattern, kind, name, low, high)
-    ]
-    if kind == "document":
-        found += _document_problems(pattern.get("ids"), spec)
-    if kind == "longformer":
-        found += _global_problems(pattern.get("global"), spec.kv_len)
-    if kind == "block" and not found and isinstance(pattern.get("size"), int):
-        found += _layout_problems(pattern.get("layout"), pattern["size"], spec)
-    return found
-
-
-def _range_problems(pattern: Pattern, kind: str, name: str, low: int, high: int) -> list[FieldProblem]:
-    value = pattern.get(name)
-    if not _is_integer(value) or low <= value <= high:
-        return []
-    detail = f"{name} of {kind} must be between {low} and {high:,}, not {show(value)}: {_MEANING[kind, name]}"
-    return [FieldProblem(join(POINTER, name), "out-of-range", detail)]
-
-
-def _document_problems(ids: object, spec: RunSpec) -> list[FieldProblem]:
-    """One id for each key, or one such list for each batch row."""
-    pointer = join(POINTER, "ids")
-    if not isinstance(ids, list | tuple):
-        return []
-    if not ids or not all(isinstance(row, list | tuple) for row in ids):
-        return _ids_problems(ids, pointer, spec.kv_len)
-    if len(ids) != spec.batch:
-        detail = f"ids has {len(ids)} lists but the batch is {spec.batch}; give one list for all, or one each"
-        return [FieldProblem(pointer, "shape-mismatch", detail)]
-    rows = (_ids_problems(row, join(pointer, number), spec.kv_len) for number, row in enumerate(ids))
-    return next((found for found in rows if found), [])
-
-
-def _ids_problems(ids: list[Any] | tuple[Any, ...], pointer: str, length: int) -> list[FieldProblem]:
-    if len(ids) != length:
-        detail = f"ids has {len(ids)} entries for {length} keys; give one document id for each key"
-        return [FieldProblem(pointer, "shape-mismatch", detail)]
-    for index, item in enumerate(ids):
-        if not _is_integer(item):
-            detail = f"ids holds one integer for each key, the number of its document, not {show(item)}"
-            return [FieldProblem(join(pointer, index), "wrong-type", detail, MALFORMED)]
-        if abs(item) > MAX_COUNT:
-            detail = f"ids stay within ±2^53, unlike {show(item)}; number the documents from 0"
-            return [FieldProblem(join(pointer, index), "out-of-range", detail)]
-    return []
-
-
-def _global_problems(chosen: object, length: int) -> list[FieldProblem]:
-    pointer = join(POINTER, "global")
-    for index, item in enumerate(chosen if isinstance(chosen, list | tuple) else ()):
-        if not _is_integer(item):
-            detail = f"global lists tokens by their integer index, not by {show(item)}"
-            return [FieldProblem(join(pointer, index), "wrong-type", detail, MALFORMED)]
-        if not 0 <= item < length:
-            detail = f"global names token {show(item)} of {length}; they count from 0, in order of the keys"
-            return [FieldProblem(join(pointer, index), "out-of-range", detail)]
-    return []
-
-
-def _layout_problems(layout: object, size: int, spec: RunSpec) -> list[FieldProblem]:
-    """Rows of 0 and 1: one column for each block of keys, one row for each of keys or of queries."""
-    pointer = join(POINTER, "layout")
-    if not isinstance(layout, list | tuple):
-        return []
-    columns, query_rows = _blocks(spec.kv_len, size), _blocks(spec.q_len, size)
-    for number, row in enumerate(layout):
-        found = _layout_row_problems(row, join(pointer, number), size, columns, spec.kv_len)
-        if found:
-            return found
-    if len(layout) not in (columns, query_rows):
-        wanted = f"{columns} (the blocks of {spec.kv_len} keys, for self-attention)"
-        if query_rows != columns:
-            wanted += f" or {query_rows} (the blocks of {spec.q_len} queries)"
-        detail = f"layout has {len(layout)} rows; with blocks of {size} it needs {wanted}"
-        return [FieldProblem(pointer, "shape-mismatch", detail)]
-    return []
-
-
-def _layout_row_problems(
-    row: object, pointer: str, size: int, columns: int, length: int
-) -> list[FieldProblem]:
-    if not isinstance(row, list | tuple):
-        detail = f"layout is a list of rows, each a list of 0 and 1; not {show(row)}"
-        return [FieldProblem(pointer, "wrong-type", detail, MALFORMED)]
-    if len(row) != columns:
-        detail = (
-            f"a row of layout has {len(row)} entries; {length} keys in blocks of {size} are {columns} blocks"
-        )
-        return [FieldProblem(pointer, "shape-mismatch", detail)]
-    wrong = next((index for index, item in enumerate(row) if item not in (0, 1)), None)
-    if wrong is None:
-        return []
-    detail = f"layout says 1 where a block is seen and 0 where not, never {show(row[wrong])}"
-    return [FieldProblem(join(pointer, wrong), "out-of-range", detail)]
-
-
-def _is_integer(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -34,33 +34,22 @@ length L and λᵢ = 2π/ωᵢ, the wavelength of pair i in tokens:
   arXiv 2402.13753, and Microsoft's code of Phi-3). s is ``factor``, else ``max_position_embeddings`` / L.
 
 Field names are those of Hugging Face's configs. L is ``original_max_position_embeddings``, else
-``max_position_embeddings``. :func:`rope_problems` refuses the values for which these formulas have no answer.
+``max_position_embeddings``. ``kernels/spec/rope.py`` refuses the values for which these formulas have no
+answer.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
 from kernels.arrays import Array
-from kernels.spec.model import Rope, RunSpec
-from kernels.spec.problems import FieldProblem, join, show
-
-Scaling = Mapping[str, Any]
-
-ORIGINAL, EXTENDED = "original_max_position_embeddings", "max_position_embeddings"
-BETA_FAST, BETA_SLOW = 32.0, 1.0  # rotations within the original length; the YaRN paper, for Llama models
-
+from kernels.spec.model import Rope
+from kernels.spec.rope import BETA_FAST, BETA_SLOW, EXTENDED, ORIGINAL, Scaling, field
 
 # -- angles --------------------------------------------------------------------------------------------------
-
-
-def rotated_dim(rope: Rope, head_dim: int) -> int:
-    """How many dimensions turn: ``dim``, else all from ``dim_offset`` on."""
-    return rope.dim if rope.dim is not None else head_dim - rope.dim_offset
 
 
 def frequencies(rope: Rope, dim: int, length: int) -> tuple[Array, float]:
@@ -138,9 +127,9 @@ def _stretched(theta: float, factor: float, dim: int) -> float:
 
 
 def _yarn(scaling: Scaling, theta: float, dim: int, length: int) -> tuple[Array, float]:
-    fast, slow = _get(scaling, "beta_fast", BETA_FAST), _get(scaling, "beta_slow", BETA_SLOW)
+    fast, slow = field(scaling, "beta_fast", BETA_FAST), field(scaling, "beta_slow", BETA_SLOW)
     low, high = (_rotation_index(turns, theta, dim, _original_length(scaling)) for turns in (fast, slow))
-    if _get(scaling, "truncate", True):
+    if field(scaling, "truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, dim - 1)
     if low == high:
@@ -181,7 +170,7 @@ def _longrope(scaling: Scaling, theta: float, dim: int, length: int) -> tuple[Ar
     original = _original_length(scaling)
     divisors = np.array(scaling["long_factor" if length > original else "short_factor"], dtype=np.float64)
     given = scaling.get("attention_factor")
-    factor = _get(scaling, "factor", _get(scaling, EXTENDED, original) / original)
+    factor = field(scaling, "factor", field(scaling, EXTENDED, original) / original)
     own = math.sqrt(1 + math.log(max(factor, 1.0)) / math.log(original))
     return _powers(theta, dim) / divisors, own if given is None else float(given)
 
@@ -192,13 +181,7 @@ def _blend(omega: Array, factor: float, kept: Array) -> Array:
 
 
 def _original_length(scaling: Scaling) -> int:
-    return int(_get(scaling, ORIGINAL, scaling.get(EXTENDED)))
-
-
-def _get(scaling: Scaling, name: str, default: Any) -> Any:
-    """A field; null is as good as absent."""
-    value = scaling.get(name)
-    return default if value is None else value
+    return int(field(scaling, ORIGINAL, scaling.get(EXTENDED)))
 
 
 _SCALINGS: dict[str, Callable[[Scaling, float, int, int], tuple[Array, float]]] = {
@@ -209,137 +192,3 @@ _SCALINGS: dict[str, Callable[[Scaling, float, int, int], tuple[Array, float]]] 
     "llama3": _llama3,
     "longrope": _longrope,
 }
-
-
-# -- what a request may say ----------------------------------------------------------------------------------
-
-MIN_FACTOR, MAX_FACTOR = 1e-6, 1e12  # far beyond any use, and no product of them leaves float64
-MAX_LENGTH = 2**53  # positions, and so lengths, are exact in float64 up to here
-POINTER = "/attention/rope/scaling"
-
-_ANY, _STRETCH, _WEIGHT = (MIN_FACTOR, MAX_FACTOR), (1.0, MAX_FACTOR), (0.0, MAX_FACTOR)
-_LENGTH, _LENGTH_WITH_LOG = (1, MAX_LENGTH), (2, MAX_LENGTH)  # ln 1 = 0 would divide
-_RANGES: dict[str, dict[str, tuple[float, float]]] = {
-    "linear": {"factor": _ANY},
-    "ntk": {"factor": _ANY},
-    "dynamic": {"factor": _STRETCH, ORIGINAL: _LENGTH, EXTENDED: _LENGTH},
-    "yarn": {
-        "factor": _STRETCH, ORIGINAL: _LENGTH, EXTENDED: _LENGTH, "attention_factor": _ANY,
-        "beta_fast": _ANY, "beta_slow": _ANY, "mscale": _WEIGHT, "mscale_all_dim": _WEIGHT,
-    },
-    "llama3": {"factor": _STRETCH, "low_freq_factor": _ANY, "high_freq_factor": _ANY, ORIGINAL: _LENGTH},
-    "longrope": {
-        "factor": _ANY, ORIGINAL: _LENGTH_WITH_LOG, EXTENDED: _LENGTH_WITH_LOG, "attention_factor": _ANY,
-    },
-}  # fmt: skip
-_MEANING = {
-    "factor": "it is the new length over the original one",
-    ORIGINAL: "it is the length, in tokens, of the training",
-    EXTENDED: "it is a length in tokens",
-    "attention_factor": "it multiplies cos and sin; leave it out to have the method's own",
-    "beta_fast": "it counts turns within the original length; leave it out for 32",
-    "beta_slow": "it counts turns within the original length; leave it out for 1",
-    "mscale": "it weighs the logarithm in the attention factor; leave it out for 1",
-    "mscale_all_dim": "it weighs the logarithm in the attention factor; leave it out for 1",
-    "low_freq_factor": "Llama 3.1 has 1",
-    "high_freq_factor": "Llama 3.1 has 4",
-}
-
-
-def rope_problems(spec: RunSpec) -> list[FieldProblem]:
-    """What is wrong with the values of ``rope.scaling``; types, theta and dims are checked elsewhere.
-
-    A field of the wrong type is passed over here.
-    """
-    rope = spec.attention.rope
-    if rope is None or rope.scaling is None or rope.scaling.get("type") not in _RANGES:
-        return []
-    scaling, kind = rope.scaling, str(rope.scaling["type"])
-    found = [
-        problem
-        for name, (low, high) in _RANGES[kind].items()
-        for problem in _range_problems(scaling, kind, name, low, high)
-    ]
-    found += [] if found else _order_problems(scaling, kind)
-    found += _missing_problems(scaling, kind)
-    if kind == "yarn" and rope.theta <= 1:
-        detail = f"yarn divides by ln theta: theta must be above 1, not {show(rope.theta)}; 10000 is usual"
-        found.append(FieldProblem("/attention/rope/theta", "out-of-range", detail))
-    if kind == "longrope":
-        pairs = rotated_dim(rope, spec.rope_head_dim) // 2
-        for name in ("short_factor", "long_factor"):
-            found += _list_problems(scaling.get(name), name, pairs)
-    return found
-
-
-def _range_problems(scaling: Scaling, kind: str, name: str, low: float, high: float) -> list[FieldProblem]:
-    value = _number(scaling.get(name))
-    if value is None or low <= value <= high:
-        return []
-    detail = (
-        f"{name} of {kind} must be between {_limit(low)} and {_limit(high)}, not {show(scaling[name])}: "
-        f"{_MEANING[name]}"
-    )
-    return [FieldProblem(join(POINTER, name), "out-of-range", detail)]
-
-
-def _order_problems(scaling: Scaling, kind: str) -> list[FieldProblem]:
-    """Both ramps go from slow pairs to fast ones."""
-    if kind == "yarn":
-        slow, fast = (
-            _number(_get(scaling, name, default))
-            for name, default in (("beta_slow", BETA_SLOW), ("beta_fast", BETA_FAST))
-        )
-        if slow is not None and fast is not None and fast < slow:
-            name = "beta_fast" if scaling.get("beta_fast") is not None else "beta_slow"
-            detail = f"beta_fast ({fast:g}) must be at least beta_slow ({slow:g}); 32 and 1 are usual"
-            return [FieldProblem(join(POINTER, name), "out-of-range", detail)]
-    if kind == "llama3":
-        low, high = _number(scaling.get("low_freq_factor")), _number(scaling.get("high_freq_factor"))
-        if low is not None and high is not None and high <= low:
-            detail = f"high_freq_factor ({high:g}) must be above low_freq_factor ({low:g}); 4 and 1 are usual"
-            return [FieldProblem(join(POINTER, "high_freq_factor"), "out-of-range", detail)]
-    return []
-
-
-def _missing_problems(scaling: Scaling, kind: str) -> list[FieldProblem]:
-    """A length from which to extend, and by how much: either may be said in two ways."""
-
-    def absent(*names: str) -> bool:
-        return all(scaling.get(name) is None for name in names)
-
-    if kind in ("dynamic", "yarn", "longrope") and absent(ORIGINAL, EXTENDED):
-        detail = f"{kind} needs {ORIGINAL}, the length in tokens of the training; give it, or {EXTENDED}"
-        return [FieldProblem(join(POINTER, ORIGINAL), "needs", detail)]
-    if kind == "longrope" and absent("factor", EXTENDED, "attention_factor"):
-        detail = f"longrope needs factor for its attention factor; give it, {EXTENDED} or attention_factor"
-        return [FieldProblem(join(POINTER, "factor"), "needs", detail)]
-    return []
-
-
-def _list_problems(given: object, name: str, pairs: int) -> list[FieldProblem]:
-    """One factor for each pair; the first wrong one is named."""
-    if not isinstance(given, list | tuple):
-        return []
-    pointer = join(POINTER, name)
-    if len(given) != pairs:
-        detail = f"{name} has {len(given)} factors for {pairs} pairs; give one for each pair, dim/2 in all"
-        return [FieldProblem(pointer, "shape-mismatch", detail)]
-    for index, item in enumerate(given):
-        value = _number(item)
-        if value is None or not MIN_FACTOR <= value <= MAX_FACTOR:
-            limits = f"a number between {_limit(MIN_FACTOR)} and {_limit(MAX_FACTOR)}"
-            detail = f"{name} divides frequencies: each factor is {limits}, not {show(item)}"
-            return [FieldProblem(join(pointer, index), "out-of-range", detail)]
-    return []
-
-
-def _number(value: object) -> float | None:
-    """A finite number as it is, else None; an integer is not converted, since it may be beyond float64."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value if isinstance(value, int) or math.isfinite(value) else None
-
-
-def _limit(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}"

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels import patterns, registry, rope
+from kernels import registry
 from kernels.arrays import Array
 from kernels.spec.array_input import ArrayParser, LoadUpload
 from kernels.spec.attention import parse_attention, parse_options, parse_timing
 from kernels.spec.latent import MLA_INPUTS, check_company, required_inputs
 from kernels.spec.model import InputSpec, ParsedRun, RunSpec
+from kernels.spec.patterns import pattern_problems
 from kernels.spec.problems import MALFORMED, TOO_LARGE, Problems, join, nearest, one_of, show
 from kernels.spec.reader import ObjectReader, is_integer
 from kernels.spec.results import RESULTS
+from kernels.spec.rope import rope_problems
 from kernels.spec.shapes import check_shapes
 from kernels.spec.values import check_values
 
@@ -55,7 +57,7 @@ def parse_run(
         check_shapes(spec, problems, max_elements)
         if not problems.found:
             check_values(spec, arrays, problems)
-            for problem in (*rope.rope_problems(spec), *patterns.pattern_problems(spec)):
+            for problem in (*rope_problems(spec), *pattern_problems(spec)):
                 problems.add(problem.pointer, problem.code, problem.detail, problem.status)
     problems.raise_if_any()
     for problem in registry.unsupported(spec):

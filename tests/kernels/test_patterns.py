@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.patterns import density, pattern_mask, pattern_problems, query_index
+from kernels.patterns import density, pattern_mask, query_index
 from kernels.spec import Attention, InputSpec, RunSpec
+from kernels.spec.patterns import pattern_problems
 
 
 def spec_of(

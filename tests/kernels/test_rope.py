@@ -11,8 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.rope import cos_sin, frequencies, rope_problems, rotate, rotated_dim
+from kernels.rope import cos_sin, frequencies, rotate
 from kernels.spec import Attention, InputSpec, Rope, RunSpec
+from kernels.spec.rope import rope_problems, rotated_dim
 
 STYLES = ("interleaved", "half")
 
