@@ -5,6 +5,7 @@ Memory traffic is counted by ``kernels.flash.interpreter`` or modelled by ``kern
 
 from __future__ import annotations
 
+import ctypes
 import re
 import resource
 import sys
@@ -26,8 +27,8 @@ class PeakMemory:
     On a GPU: torch's allocator. On Linux: the kernel's high-water mark of resident memory (VmHWM), reset to
     the present level by writing 5 to /proc/self/clear_refs. Elsewhere, or where that is forbidden:
     ru_maxrss, which never goes down, so that a run smaller than an earlier one of the same process reads 0.
-    Memory that the process had already obtained and freed is reused without being seen: the figure is a
-    lower bound.
+    Memory that the process has freed goes back to the system first, as far as the C library can: what is
+    reused unseen would be missing from the figure, which is a lower bound.
     """
 
     def __init__(self, device: str) -> None:
@@ -39,6 +40,7 @@ class PeakMemory:
             torch.cuda.reset_peak_memory_stats()
             self.before, self.method = torch.cuda.memory_allocated(), "torch.cuda.max_memory_allocated"
             return
+        _give_back_freed_memory()
         try:
             CLEAR_REFS.write_text("5")
             self.before, self.method = _status_bytes("VmRSS"), "VmHWM above the resident size before"
@@ -53,6 +55,13 @@ class PeakMemory:
             return max(0, torch.cuda.max_memory_allocated() - self.before)
         after = _status_bytes("VmHWM") if self.method.startswith("VmHWM") else _max_rss()
         return max(0, after - self.before)
+
+
+def _give_back_freed_memory() -> None:
+    """glibc keeps freed memory for later; no other C library has ``malloc_trim``."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _status_bytes(field: str) -> int:

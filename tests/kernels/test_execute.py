@@ -15,6 +15,7 @@ import pytest
 from kernels import execute as module
 from kernels.arrays import generate
 from kernels.execute import CannotRunError, DeadlineExceeded, Outcome, execute, warm
+from kernels.measure import PeakMemory
 from kernels.numerics import errors
 from kernels.spec import parse_run
 
@@ -180,6 +181,14 @@ def test_the_interpreter_counts_the_traffic_of_the_io_theorem() -> None:
     outcome = run("flash", inputs, options={"block_m": 16, "block_n": 16})
     assert outcome.traffic["bytes_read"] == 4 * 16 * (64 + 2 * 64 * 4)  # Q + (N / block_m)·(K + V)
     assert outcome.traffic["bytes_written"] == 4 * (64 * 16 + 64)
+
+
+def test_memory_that_the_process_had_freed_before_is_seen_when_it_is_used_again() -> None:
+    for _ in range(2):  # what is freed once is given back; then glibc keeps blocks of this size
+        np.ones(20 * 2**20, dtype=np.uint8)
+    memory = PeakMemory("cpu")
+    np.ones(16 * 2**20, dtype=np.uint8)
+    assert memory.peak_bytes() >= 15 * 2**20
 
 
 def test_memory_sees_a_large_score_matrix() -> None:
