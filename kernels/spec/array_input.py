@@ -142,7 +142,8 @@ class ArrayParser:
         if code == "boolean":
             self.problems.add(where, code, f"{show(leaf)} among numbers; send 1 or 0, or booleans throughout")
         elif code == "too-large-number":
-            self.problems.add(where, code, f"{show(leaf)} is beyond the range of a 64-bit float")
+            detail = f"{show(leaf)} is beyond the range of a 64-bit float, which ends at 1.8e308"
+            self.problems.add(where, code, detail)
         else:
             detail = f'{show(leaf)} is not a number (non-finite ones are written "inf", "-inf", "nan")'
             self.problems.add(where, code, detail, MALFORMED)

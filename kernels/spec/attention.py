@@ -11,8 +11,9 @@ from kernels.spec.problems import MALFORMED, Problems, join, nearest, one_of, sh
 from kernels.spec.reader import ObjectReader, is_integer, is_number, to_float
 
 MAX_POSITION = 2**53  # beyond it, float64 (and JavaScript) no longer tells neighbours apart
-MAX_FLOAT32 = 3.4028235e38  # the scale multiplies in float32
-MIN_FLOAT32 = 2.0**-126  # the smallest that no processor takes for 0
+# Of what kernels compute with: float32 reaches a little further, but these read well. Below the smaller one a
+# processor may take a number for 0.
+MIN_FLOAT32, MAX_FLOAT32 = 1.2e-38, 3.4e38
 MAX_HEADS = 65_536
 MIN_BLOCK, MAX_BLOCK = 16, 1024  # tl.dot wants at least 16; 1024 × 1024 is Triton's largest tile
 MAX_BLOCK_ELEMENTS = 2**20
@@ -110,7 +111,8 @@ def parse_options(value: object, problems: Problems) -> Options:
     block_m, block_n = _block(reader, "block_m"), _block(reader, "block_n")
     if block_m and block_n and block_m * block_n > MAX_BLOCK_ELEMENTS:
         detail = (
-            f"block_m × block_n is {block_m * block_n:,}; a tile holds at most {MAX_BLOCK_ELEMENTS:,} numbers"
+            f"block_m × block_n is {block_m * block_n:,}, but a tile holds at most {MAX_BLOCK_ELEMENTS:,} "
+            "numbers: lower one of them"
         )
         problems.add(reader.at("block_n"), "out-of-range", detail)
     return Options(
@@ -142,15 +144,10 @@ def _block(reader: ObjectReader, name: str) -> int | None:
 
 def _softcap(reader: ObjectReader) -> float:
     """0, or a number that float32 can divide by and multiply with."""
-    softcap = reader.number("softcap", 0.0, low=0.0)
-    if softcap == 0.0 or MIN_FLOAT32 <= softcap <= MAX_FLOAT32:
-        return softcap
-    detail = (
-        f"softcap must be 0 (off) or between {MIN_FLOAT32:.3g} and {MAX_FLOAT32:.3g}, as float32 can divide "
-        f"by; not {show(softcap)}"
-    )
-    reader.problems.add(reader.at("softcap"), "out-of-range", detail)
-    return 0.0
+    given = reader.fields.get("softcap", 0.0)
+    if is_number(given) and given == 0:
+        return 0.0
+    return reader.number("softcap", 0.0, MIN_FLOAT32, MAX_FLOAT32, also=" (or 0: no softcap)")
 
 
 def _window(reader: ObjectReader) -> tuple[int | None, int | None]:
@@ -165,10 +162,10 @@ def _window(reader: ObjectReader) -> tuple[int | None, int | None]:
         if side is None:
             sides.append(None)
         elif not is_integer(side):
-            detail = f"a window side must be an integer or null, not {show(side)}"
+            detail = f"a side of window must be an integer or null, not {show(side)}"
             reader.problems.add(join(reader.at("window"), index), "wrong-type", detail, MALFORMED)
         elif not 0 <= side <= MAX_POSITION:
-            detail = f"a window side is a distance of 0 or more, null for unbounded; not {show(side)}"
+            detail = f"a side of window must be between 0 and 2^53, or null for unbounded; not {show(side)}"
             reader.problems.add(join(reader.at("window"), index), "out-of-range", detail)
         else:
             sides.append(side)
@@ -181,32 +178,34 @@ def _positions(reader: ObjectReader, name: str) -> Positions:
     if value is None:
         return None
     if is_integer(value):
-        return int(value) if _position_in_range(value, reader, reader.at(name)) else None
+        return int(value) if _position_in_range(value, reader, reader.at(name), name) else None
     wanted = "null, an integer, a list of integers or one such list per batch row"
     if not isinstance(value, list):
         reader.wrong_type(name, wanted)
         return None
     if value and all(isinstance(row, list) for row in value):
-        rows = [_integers(row, reader, join(reader.at(name), number)) for number, row in enumerate(value)]
+        what = f"a position in {name}"
+        rows = [_integers(row, reader, join(reader.at(name), b), what) for b, row in enumerate(value)]
         return None if None in rows else tuple(row for row in rows if row is not None)
-    return _integers(value, reader, reader.at(name))
+    return _integers(value, reader, reader.at(name), f"a position in {name}")
 
 
-def _integers(row: list[Any], reader: ObjectReader, pointer: str) -> tuple[int, ...] | None:
+def _integers(row: list[Any], reader: ObjectReader, pointer: str, what: str) -> tuple[int, ...] | None:
     for index, item in enumerate(row):
         if not is_integer(item):
-            detail = f"a position must be an integer, not {show(item)}"
+            detail = f"{what} must be an integer, not {show(item)}"
             reader.problems.add(join(pointer, index), "wrong-type", detail, MALFORMED)
             return None
-        if not _position_in_range(item, reader, join(pointer, index)):
+        if not _position_in_range(item, reader, join(pointer, index), what):
             return None
     return tuple(row)
 
 
-def _position_in_range(value: int, reader: ObjectReader, pointer: str) -> bool:
+def _position_in_range(value: int, reader: ObjectReader, pointer: str, what: str) -> bool:
     if abs(value) <= MAX_POSITION:
         return True
-    reader.problems.add(pointer, "out-of-range", f"positions stay within ±2^53, unlike {show(value)}")
+    detail = f"{what} must be between -2^53 and 2^53, not {show(value)}"
+    reader.problems.add(pointer, "out-of-range", detail)
     return False
 
 
@@ -220,9 +219,9 @@ def _slopes(reader: ObjectReader) -> Slopes:
         return None
     pointer = reader.at("alibi_slopes")
     if value and all(isinstance(row, list) for row in value):
-        rows = [_numbers(row, reader, join(pointer, number)) for number, row in enumerate(value)]
+        rows = [_numbers(row, reader, join(pointer, b), "a slope") for b, row in enumerate(value)]
         return None if None in rows else tuple(row for row in rows if row is not None)
-    return _numbers(value, reader, pointer)
+    return _numbers(value, reader, pointer, "a slope")
 
 
 def _sinks(reader: ObjectReader) -> tuple[float, ...] | None:
@@ -233,23 +232,25 @@ def _sinks(reader: ObjectReader) -> tuple[float, ...] | None:
     if not isinstance(value, list):
         reader.wrong_type("sinks", "null or a list with one logit per head")
         return None
-    return _numbers(value, reader, reader.at("sinks"), minus_infinity=True)
+    return _numbers(value, reader, reader.at("sinks"), "a sink", minus_infinity=True)
 
 
 def _numbers(
-    row: list[Any], reader: ObjectReader, pointer: str, *, minus_infinity: bool = False
+    row: list[Any], reader: ObjectReader, pointer: str, what: str, *, minus_infinity: bool = False
 ) -> tuple[float, ...] | None:
+    also = ' (or "-inf": no sink)' if minus_infinity else ""
     numbers = []
     for index, item in enumerate(row):
         if minus_infinity and item == "-inf":
             numbers.append(-math.inf)
         elif not is_number(item):
-            detail = f"must be a number, not {show(item)}"
+            detail = f"{what} must be a number{also}, not {show(item)}"
             reader.problems.add(join(pointer, index), "wrong-type", detail, MALFORMED)
             return None
-        elif not abs(to_float(item)) < 3.4028235677973366e38:
-            detail = f"must be a finite number within float32, not {show(item)}"
-            reader.problems.add(join(pointer, index), "not-finite", detail)
+        elif not abs(to_float(item)) <= MAX_FLOAT32:
+            limits = f"{-MAX_FLOAT32:g} and {MAX_FLOAT32:g}"
+            detail = f"{what} must be between {limits}{also}, not {show(item)}"
+            reader.problems.add(join(pointer, index), "out-of-range", detail)
             return None
         else:
             numbers.append(float(item))
@@ -263,12 +264,11 @@ def _rope(outer: ObjectReader) -> Rope:
         reader.problems.add(reader.at("style"), "required", detail, MALFORMED)
     dim = reader.integer_or_null("dim", 2, 65_536)
     if dim is not None and dim % 2:
-        reader.problems.add(
-            reader.at("dim"), "out-of-range", f"dim must be even: it rotates pairs, not {dim}"
-        )
+        detail = f"dim must be even, since pairs are rotated, not {dim}; {dim - 1} or {dim + 1} would do"
+        reader.problems.add(reader.at("dim"), "out-of-range", detail)
     return Rope(
         style=reader.choice("style", "half", ("interleaved", "half")),
-        theta=reader.number("theta", 10000.0, low=1e-6, high=1e18),
+        theta=reader.number("theta", 10000.0, 1e-6, 1e18),
         dim=dim,
         dim_offset=reader.integer("dim_offset", 0, 0, 65_536),
         positions=_positions(reader, "positions"),
@@ -301,7 +301,8 @@ def _typed(
         elif not _fits(reader.fields[field], wanted):
             reader.wrong_type(field, wanted)
         elif wanted in (NUMBER, INTEGER) and not math.isfinite(to_float(reader.fields[field])):
-            outer.problems.add(reader.at(field), "not-finite", f"{field} must be finite")
+            detail = f"{field} must be finite, not {show(reader.fields[field])}"
+            outer.problems.add(reader.at(field), "not-finite", detail)
     return {field: item for field, item in value.items() if field in ("type", *known)}
 
 

@@ -85,26 +85,20 @@ class ObjectReader:
         """A whole number between two limits, or null."""
         return self.integer(name, low, low, high) if self.has(name) else None
 
-    def number(self, name: str, default: float, low: float = -math.inf, high: float = math.inf) -> float:
-        """A finite number between two limits, both allowed."""
+    def number(self, name: str, default: float, low: float, high: float, also: str = "") -> float:
+        """A number between two limits, both allowed; ``also`` says what else the field may be."""
         value = self.fields.get(name, default)
         if not is_number(value):
             self.wrong_type(name, "a number")
             return default
-        number = to_float(value)
-        if not math.isfinite(number):
-            self.problems.add(
-                self.at(name), "not-finite", f"{name} must be a finite number, not {show(value)}"
-            )
-            return default
-        if not low <= number <= high:
-            detail = f"{name} must be between {low:g} and {high:g}, not {show(value)}"
+        if not low <= to_float(value) <= high:
+            detail = f"{name} must be between {low:g} and {high:g}{also}, not {show(value)}"
             self.problems.add(self.at(name), "out-of-range", detail)
             return default
-        return number
+        return to_float(value)
 
-    def number_or_null(self, name: str, low: float = -math.inf, high: float = math.inf) -> float | None:
-        """A finite number between two limits, or null."""
+    def number_or_null(self, name: str, low: float, high: float) -> float | None:
+        """A number between two limits, or null."""
         return self.number(name, 0.0, low, high) if self.has(name) else None
 
 

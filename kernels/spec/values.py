@@ -36,7 +36,7 @@ def _check_lengths(name: str, lengths: Array, limit: int, problems: Problems) ->
     beyond = lengths > limit
     if beyond.any():
         where = int(beyond.argmax())
-        detail = f"length {lengths[where]} exceeds the {limit} there are"
+        detail = f"{name} says {lengths[where]} of row {where}, which exceeds the {limit} there are: lower it"
         problems.add(join("/inputs", name, where), "out-of-range", detail)
 
 
