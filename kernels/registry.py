@@ -1,11 +1,10 @@
-"""The engines and what each can do. Asking an engine for more is an error that names the engines which can.
+"""The engines and what each can do, in one table. What is asked beyond it ``kernels.refusals`` refuses.
 
 Data only: importing this module imports no engine (and so neither torch nor triton).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,8 +18,7 @@ from kernels.spec.attention import (
     MIN_BLOCK,
 )
 from kernels.spec.latent import AXES, MLA_INPUTS, PLAIN_INPUTS
-from kernels.spec.model import Options, RunSpec
-from kernels.spec.problems import FieldProblem, join, one_of
+from kernels.spec.model import Options
 from kernels.spec.results import GRADIENTS, PRESENT, RESULTS
 
 # What a spec may ask for beyond softmax(scale·QKᵀ)V, in the words of an error message.
@@ -352,135 +350,3 @@ ENGINES: dict[str, Engine] = {
         ),
     )
 }
-
-
-def unsupported(spec: RunSpec) -> list[FieldProblem]:
-    """Everything in a spec that its engine cannot do, each naming the engines that can."""
-    engine = ENGINES.get(spec.engine)
-    if engine is None:
-        return [FieldProblem("/engine", "unknown-engine", f"the engines are {one_of(ENGINES)}")]
-    problems: list[FieldProblem] = []
-    others = [e for e in ENGINES.values() if _understands(e, spec)]
-
-    def refuse(pointer: str, what: str, able: list[str]) -> None:
-        remedy = f"{one_of(able)} can" if able else "no engine can yet"
-        detail = f"engine {spec.engine} does not support {what}; {remedy}"
-        problems.append(FieldProblem(pointer, "unsupported", detail))
-
-    for feature, pointer, what in _asked(spec):
-        if feature not in engine.features:
-            able = [e.name for e in others if feature in e.features]
-            refuse(pointer, f"{FEATURES[feature]} ({what})", able)
-    for index, name in enumerate(spec.returns):
-        if name not in engine.returns:
-            able = [e.name for e in others if name in e.returns]
-            refuse(join("/return", index), f"the result {name}", able)
-    problems += _unused_splits(spec, engine)
-    problems += _unquantised(spec, engine)
-    for name in _options_used(spec):
-        if name not in engine.options:
-            able = [e.name for e in ENGINES.values() if name in e.options]
-            refuse(join("/options", name), f"the option {name}", able)
-    if spec.dtype not in engine.dtypes:
-        able = [e.name for e in others if spec.dtype in e.dtypes]
-        refuse("/dtype", f"dtype {spec.dtype}", able)
-    if spec.device != "auto" and spec.device not in engine.devices:
-        able = [e.name for e in others if spec.device in e.devices]
-        refuse("/device", f"device {spec.device}", able)
-    if engine.max_q_len is not None and spec.q_len > engine.max_q_len:
-        able = [e.name for e in others if e.max_q_len is None or spec.q_len <= e.max_q_len]
-        refuse("/inputs/q", f"a q_len of {spec.q_len} (its limit is {engine.max_q_len})", able)
-    for field_name, name, what, dim in _widths(spec):
-        most = getattr(engine, field_name)
-        if most is not None and dim > most:
-            limits = {e.name: getattr(e, field_name) for e in others}
-            names = [name for name, limit in limits.items() if limit is None or dim <= limit]
-            refuse(f"/inputs/{name}", f"a {what} of {dim} (its limit is {most})", names)
-    return problems
-
-
-def _understands(engine: Engine, spec: RunSpec) -> bool:
-    """Whether the inputs of ``spec`` are of the kind that the engine takes."""
-    return "mla" in engine.features if spec.is_latent else engine.takes == PLAIN_INPUTS
-
-
-def _widths(spec: RunSpec) -> Iterator[tuple[str, str, str, int]]:
-    """(the field of Engine that limits it, the input that has it, what it is, how wide it is)."""
-    yield "max_head_dim", "q_nope" if spec.is_latent else "q", "head dim", spec.head_dim
-    yield "max_head_dim", "w_uv" if spec.is_latent else "v", "head dim", spec.v_head_dim
-    if spec.is_latent:
-        yield "max_latent_dim", "c_kv", "latent dim", spec.inputs["c_kv"].shape[-1]
-
-
-def _unused_splits(spec: RunSpec, engine: Engine) -> list[FieldProblem]:
-    """An engine of any q_len that splits keys does so for a few queries only."""
-    splits = spec.options.num_splits is not None and "num_splits" in engine.options
-    if not splits or engine.max_q_len is not None or spec.q_len <= MAX_DECODE_LEN:
-        return []
-    detail = f"num_splits is for up to {MAX_DECODE_LEN} queries and q_len is {spec.q_len}; leave it out"
-    return [FieldProblem("/options/num_splits", "unsupported", detail)]
-
-
-def _unquantised(spec: RunSpec, engine: Engine) -> Iterator[FieldProblem]:
-    """Why there is no cache to quantise, or none that could be, where the engine has quantised caches; why
-    none has one of latents."""
-    if "kv_dtype" not in engine.features and not (spec.is_latent and spec.options.kv_dtype):
-        return
-    if spec.options.kv_dtype is None:
-        if spec.options.kv_scale != Options().kv_scale:
-            detail = "kv_scale says how a quantised cache is scaled: ask for a kv_dtype too, or leave it out"
-            yield FieldProblem("/options/kv_scale", "needs", detail)
-        return
-    if "dout" in spec.inputs or set(spec.returns) & set(GRADIENTS):
-        detail = (
-            "rounding to codes has no useful gradient, and caches are for inference: leave kv_dtype out, or "
-            "dout and the gradients"
-        )
-        yield FieldProblem("/options/kv_dtype", "unsupported", detail)
-    if spec.is_latent:
-        detail = "MLA caches latents, which no engine quantises: leave kv_dtype out, or send q, k and v"
-        yield FieldProblem("/options/kv_dtype", "unsupported", detail)
-
-
-def _options_used(spec: RunSpec) -> list[str]:
-    # kv_dtype is a feature.
-    used = ("block_m", "block_n", "num_splits", "page_size", "form")
-    given = [name for name in used if getattr(spec.options, name) is not None]
-    return [*given, "kv_scale"] if spec.options.kv_scale != Options().kv_scale else given
-
-
-def _asked(spec: RunSpec) -> Iterator[tuple[str, str, str]]:  # noqa: PLR0912 - one line per feature
-    """The features a spec needs: (feature, pointer to what asks for it, its name or value)."""
-    attention, inputs = spec.attention, spec.inputs
-    if attention.scale is not None:
-        yield "scale", "/attention/scale", "scale"
-    if attention.is_causal:
-        yield "causal", "/attention/is_causal", "is_causal"
-    for name in ("q_positions", "kv_positions"):
-        given = getattr(attention, name)
-        if given is not None:
-            feature = "position_offset" if isinstance(given, int) else "positions"
-            yield feature, f"/attention/{name}", name
-    if attention.window != (None, None):
-        yield "window", "/attention/window", "window"
-    if attention.softcap:
-        yield "softcap", "/attention/softcap", "softcap"
-    for name, feature in (
-        ("alibi_slopes", "alibi"),
-        ("rope", "rope"),
-        ("sinks", "sinks"),
-        ("pattern", "pattern"),
-    ):
-        if getattr(attention, name) is not None:
-            yield feature, f"/attention/{name}", name
-    if spec.is_packed:
-        yield "packed", "/attention/num_heads", "num_heads"
-    if spec.options.kv_dtype is not None and not spec.is_latent:  # of latents, no engine has it
-        yield "kv_dtype", "/options/kv_dtype", spec.options.kv_dtype
-    if spec.num_kv_heads != spec.num_heads:
-        yield "gqa", "/inputs/k", f"{spec.num_heads} query heads, {spec.num_kv_heads} key heads"
-    if spec.v_head_dim != spec.head_dim:
-        yield "v_head_dim", "/inputs/v", f"{spec.v_head_dim} beside {spec.head_dim}"
-    for name, feature in INPUT_FEATURES.items():
-        if name in inputs:
-            yield feature, f"/inputs/{name}", name

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from kernels.spec.model import RunSpec
-from kernels.spec.problems import TOO_LARGE, Problems, join, one_of
+from kernels.spec.problems import TOO_LARGE, Problems, all_of, join, one_of
 from kernels.spec.results import GRADIENTS, PRESENT
 
 AXES = {
@@ -31,7 +31,8 @@ AXES = {
     "w_uv": ("heads", "d_c", "d_v"),
 }
 MLA_INPUTS = tuple(AXES)
-_ALL = " and ".join((", ".join(MLA_INPUTS[:-1]), MLA_INPUTS[-1]))
+_ALL = all_of(MLA_INPUTS)
+_PLAIN = "send these three instead of MLA inputs, to another engine than mla"
 PLAIN_INPUTS = ("q", "k", "v")
 REPLACED = (*PLAIN_INPUTS, "past_key", "past_value", "block_table", "dout")  # what MLA inputs cannot go with
 
@@ -49,7 +50,7 @@ def check_company(engine: str, given: Collection[str], problems: Problems) -> No
     for name in REPLACED:
         if name in given:
             if name == "dout":
-                detail = "gradients are those of q, k and v; send these three instead of MLA inputs"
+                detail = f"gradients are those of q, k and v; leave dout out, or {_PLAIN}"
             elif name not in PLAIN_INPUTS:
                 detail = f"the cache of MLA is c_kv and k_rope, the past included; leave {name} out"
             elif engine == "mla":
@@ -67,10 +68,13 @@ def check_latents(spec: RunSpec, most: int, problems: Problems) -> bool:
         problems.add("/attention/num_heads", "unsupported", detail)
     for index, name in enumerate(spec.returns):
         if name in PRESENT:
-            detail = f"{name} is what k and v become; with MLA the cache is c_kv and k_rope as they were sent"
+            detail = (
+                f"{name} is what k and v become; with MLA the cache is c_kv and k_rope as they were sent: "
+                "leave it out"
+            )
             problems.add(join("/return", index), "unsupported", detail)
         elif name in GRADIENTS:
-            detail = f"{name} is a gradient of q, k and v; send these three instead of MLA inputs"
+            detail = f"{name} is a gradient of q, k and v; leave it out, or {_PLAIN}"
             problems.add(join("/return", index), "unsupported", detail)
     if _ranks_are_right(spec, problems):
         _check_axes(spec, problems)

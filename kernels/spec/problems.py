@@ -112,8 +112,17 @@ def show(value: object) -> str:
 
 def one_of(names: Iterable[str]) -> str:
     """Names as they read in a sentence: ``a, b or c``."""
+    return _listed(names, " or ") or "nothing"
+
+
+def all_of(names: Iterable[str]) -> str:
+    """Names as they read in a sentence: ``a, b and c``."""
+    return _listed(names, " and ")
+
+
+def _listed(names: Iterable[str], last: str) -> str:
     listed = list(names)
-    return " or ".join(filter(None, [", ".join(listed[:-1]), listed[-1]])) if listed else "nothing"
+    return last.join(filter(None, [", ".join(listed[:-1]), *listed[-1:]]))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels import registry
+from kernels import refusals, registry
 from kernels.arrays import Array
 from kernels.spec.array_input import ArrayParser, LoadUpload
 from kernels.spec.attention import parse_attention, parse_options, parse_timing
@@ -60,7 +60,7 @@ def parse_run(
             for problem in (*rope_problems(spec), *pattern_problems(spec)):
                 problems.add(problem.pointer, problem.code, problem.detail, problem.status)
     problems.raise_if_any()
-    for problem in registry.unsupported(spec):
+    for problem in refusals.refused(spec):
         problems.add(problem.pointer, problem.code, problem.detail, problem.status)
     problems.raise_if_any()
     return ParsedRun(spec, arrays)
@@ -147,11 +147,11 @@ def _lengths(reader: ObjectReader, name: str) -> tuple[InputSpec, Array] | None:
         return None
     for index, length in enumerate(value):
         if not is_integer(length):
-            detail = f"a length must be an integer, not {show(length)}"
+            detail = f"a length in {name} must be an integer, not {show(length)}"
             reader.problems.add(join(reader.at(name), index), "wrong-type", detail, MALFORMED)
             return None
         if not 0 <= length < 2**31:
-            detail = f"a length is 0 or more and fits the array, unlike {show(length)}"
+            detail = f"a length in {name} must be between 0 and the length of the array, not {show(length)}"
             reader.problems.add(join(reader.at(name), index), "out-of-range", detail)
             return None
     return InputSpec((len(value),), "int64", "inline"), np.array(value, dtype=np.int64)

@@ -23,7 +23,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from triton.runtime.errors import InterpreterError
 
-from kernels.registry import ENGINES, _asked
+from kernels.refusals import features_asked
+from kernels.registry import ENGINES
 from kernels.spec import RunSpec, SpecError
 from kernels.spec.latent import MLA_INPUTS
 from kernels.spec.results import GRADIENTS
@@ -217,7 +218,7 @@ def test_the_specs_ask_for_everything_that_the_engine_declares(engine: str) -> N
     @given(accepted(engine))
     def look(asked: tuple[RunSpec, Arrays]) -> None:
         spec, _ = asked
-        drawn.update(feature for feature, _, _ in _asked(spec))
+        drawn.update(feature for feature, _, _ in features_asked(spec))
         for name, values in options.items():
             values.add(getattr(spec.options, name))
 
