@@ -126,7 +126,7 @@ def add_queries(
 ):  # fmt: skip
     """What the queries of one head from m_start on ask of a tile of keys: added to dK / scale and dV."""
     o_m = m_start + tl.arange(0, BLOCK_M)
-    o_head = tl.full([BLOCK_M], 0, tl.int32) + i_head.to(tl.int32)
+    o_head = tl.full([BLOCK_M], i_head, tl.int32)
     R = describe_queries(T, i_batch, o_head, o_m, n_queries, n_keys, offset)
     b_q, b_do, m, l, dots = load_queries(
         B, i_batch, i_head, o_m, num_heads, q_len, n_queries, D, E, BLOCK_D, BLOCK_E
@@ -213,7 +213,7 @@ def flash_backward_queries(
     n_queries, n_keys, offset = extent(T, i_batch, q_len, kv_len)
 
     o_m = i_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    o_head = tl.full([BLOCK_M], 0, tl.int32) + i_head.to(tl.int32)
+    o_head = tl.full([BLOCK_M], i_head, tl.int32)
     R = describe_queries(T, i_batch, o_head, o_m, n_queries, n_keys, offset)
     b_q, b_do, m, l, dots = load_queries(
         B, i_batch, i_head, o_m, num_heads, q_len, n_queries, D, E, BLOCK_D, BLOCK_E

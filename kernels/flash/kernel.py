@@ -70,7 +70,7 @@ def flash_forward(
 
     # [BM]
     o_m = i_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    o_head = tl.full([BLOCK_M], 0, tl.int32) + i_head.to(tl.int32)
+    o_head = tl.full([BLOCK_M], i_head, tl.int32)
     R = describe_queries(T, i_batch, o_head, o_m, n_queries, n_keys, offset)
     # [BM, BD]; loaded once, stays on chip
     b_q = load_rows(Q, i_batch, i_head, o_m, n_queries, D, BLOCK_D)

@@ -4,8 +4,8 @@ A kernel takes each array as a small named tuple: a pointer and the distances, i
 row, head, token to the next. A field that is None is known to be absent when the kernel is compiled, and the
 code that would use it is never generated.
 
-Names in all kernel files: ``i_`` a program's index, ``o_`` offsets along an axis, ``p_`` a pointer, ``b_`` a
-tile held on chip.
+Names in all kernel files: capitals (Q, K, V) such arrays, ``i_`` a program's index, ``o_`` offsets along an
+axis, ``p_`` a pointer, ``b_`` a tile held on chip, with its shape in brackets.
 """
 
 # mypy: ignore-errors

@@ -10,6 +10,7 @@ Names as in ``memory.py``.
 
 # mypy: ignore-errors
 # ruff: noqa: N803, PLR0917
+# A kernel's body is Triton's language in Python's clothes; Python's types do not describe it.
 
 import triton
 import triton.language as tl

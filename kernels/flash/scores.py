@@ -36,7 +36,7 @@ def flash_scores(
     n_queries, n_keys, offset = extent(T, i_batch, q_len, kv_len)
     o_m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
     o_n = tl.program_id(2) * BLOCK_N + tl.arange(0, BLOCK_N)
-    o_head = tl.full([BLOCK_M], 0, tl.int32) + i_head.to(tl.int32)
+    o_head = tl.full([BLOCK_M], i_head, tl.int32)
     R = describe_queries(T, i_batch, o_head, o_m, n_queries, n_keys, offset)
     # [BM, BD], [BN, BD]
     b_q = load_rows(Q, i_batch, i_head, o_m, n_queries, D, BLOCK_D)

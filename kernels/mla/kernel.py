@@ -6,7 +6,7 @@ position (RoPE turns a key by its position, and a turned key could not be made f
 
     K_hj = [c_j · W^UK_h ; k_j]        V_hj = c_j · W^UV_h        q_hi = [nope_hi ; rope_hi]
 
-    s_hij = scale · q_hi · K_hj        O_hi = Σ_j exp(s_hij − LSE_hi) · V_hj
+    s_hij = scale · q_hi · K_hj        O_hi = Σ_j P_hij · V_hj,   P_hij = exp(s_hij) / Σ_t exp(s_hit)
 
 Written so, all keys and values must first be made: the *expanded* form, ordinary attention. But a product of
 three does not care for brackets:
@@ -22,9 +22,11 @@ holds (query, head) pairs, all heads of a query next to each other.
 ``project`` computes the products with W^UK and W^UV on either side.
 
 DeepSeek-AI 2024, *DeepSeek-V2*, arXiv 2405.04434, §2.1.2 (latents), §2.1.3 (decoupled RoPE) and the remark on
-absorbing in §2.1.2. Logits, masks and the online softmax are those of ``kernels/flash``. Names as in
-``kernels/flash/memory.py``: BM rows of queries, BN keys, C and ROPE the widths of latents and of rotated
-keys, BC and BR the same padded to powers of two.
+absorbing in §2.1.2. There c_j is c^KV_j, k_j is k^R_j, nope and rope are q^C and q^R, and matrices stand on
+the left of what they multiply: our W_h is the transpose of the rows of W that belong to head h. (There W^UV
+goes into the output matrix W^O, which is no part of this.) Logits, masks and the online softmax are those of
+``kernels/flash``. Names as in ``kernels/flash/memory.py``: BM rows of queries, BN keys, C and ROPE the widths
+of latents and of rotated keys, BC and BR the same padded to powers of two.
 """
 
 # mypy: ignore-errors

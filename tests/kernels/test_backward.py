@@ -250,6 +250,36 @@ def test_no_spec_leads_out_of_the_bounds(dtype: str) -> None:
     holds()
 
 
+def test_gradients_are_right_beside_large_logits() -> None:
+    """Integers plus 2²², exact in float32, whose LSE is not: see ``test_flash.py``."""
+    large = np.random.default_rng(5)
+    q, k = (large.integers(-2, 3, (1, 2, length, 8)).astype(float).tolist() for length in (N, M))
+    inputs = {"q": q, "k": k, "attn_mask": np.full((N, M), 2.0**22).tolist()}
+    check(*with_gradients((1, 2, 2, N, M, 8), inputs=inputs, attention={"scale": 1.0}, **SMALL))
+
+
+@pytest.mark.parametrize("softcap", [1e30, 3.4e38])
+def test_a_softcap_beyond_all_scores_changes_no_gradient(softcap: float) -> None:
+    shape: Shape = (1, 2, 1, 20, 33, 8)
+    got = check(*with_gradients(shape, attention={"softcap": softcap}, **SMALL))
+    plain = compute(*with_gradients(shape, **SMALL))
+    for name in GRADIENTS:
+        np.testing.assert_allclose(got[name], plain[name], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("scale", [1e10, -1e10, 1e30, -1e30])
+def test_a_huge_scale_makes_no_nan(scale: float) -> None:
+    """Every row sees one key, and differences of logits are beyond what an exponential can be of."""
+    returns = ["out", "lse", "scores", "masked_scores", "weights", *GRADIENTS]
+    attention = {"scale": scale, "is_causal": True}
+    spec, arrays = with_gradients((1, 2, 1, 20, 33, 8), attention=attention, **SMALL)
+    spec = dataclasses.replace(spec, returns=tuple(returns))
+    got, expected = compute(spec, arrays), reference(spec, arrays, spec.returns)
+    found = compare(spec, got, expected, error_bounds(spec, arrays, gradients=True))
+    for name, verdict in {"out": found, **found["arrays"]}.items():
+        assert verdict["within_bound"], (name, verdict)
+
+
 # -- other yardsticks ----------------------------------------------------------------------------------------
 
 

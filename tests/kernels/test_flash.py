@@ -14,6 +14,7 @@ from kernels.engines.reference import reference
 from kernels.flash.arguments import terms
 from kernels.flash.interpreter import counted_traffic
 from kernels.flash.launch import forward as launch
+from kernels.flash.logits import tanh
 from kernels.flash.softmax import step
 from kernels.numerics import error_bound
 from kernels.operands import Operands
@@ -164,6 +165,59 @@ def test_a_tile_without_a_key_leaves_no_trace_in_the_running_maximum() -> None:
     torch.testing.assert_close(m + l.log(), torch.logsumexp(scores[1], 1))
 
 
+@pytest.mark.parametrize("size", [2.0**22, -(2.0**22)])
+@pytest.mark.parametrize("made_by", ["product", "bias", "alibi"])
+def test_weights_are_right_beside_large_logits(made_by: str, size: float) -> None:
+    """Scores are small integers, so that logits near ±2²² are exact. A float32 counts in halves there: of an
+    LSE, which weights could be made from, nothing of the sum of its row but halves of ln l would be left."""
+    rng, n, m, sign = np.random.default_rng(5), 20, 40, float(np.sign(size))
+    q, k = (rng.integers(-2, 3, (1, 1, length, 4)).astype(float) for length in (n, m))
+    inputs, attention = {"q": q, "k": k}, {"scale": 1.0}
+    if made_by == "product":
+        q[..., 3], k[..., 3] = 2.0**11, sign * 2.0**11
+    elif made_by == "bias":
+        inputs["attn_mask"] = np.full((n, m), size)
+    else:
+        attention |= {"alibi_slopes": [sign], "q_positions": 0, "kv_positions": int(abs(size))}
+    spec, arrays = make(
+        "flash", (1, 1, 1, n, m, 4), inputs={name: array.tolist() for name, array in inputs.items()},
+        attention=attention, **{"return": ["out", "weights"]}, **SMALL,
+    )  # fmt: skip
+    got, expected = compute(spec, arrays), reference(spec, arrays, ("out", "weights"))
+    np.testing.assert_allclose(got["weights"], expected["weights"], rtol=1e-5)
+    np.testing.assert_allclose(got["out"], expected["out"], rtol=1e-5, atol=1e-6)
+
+
+def test_a_row_masked_by_the_smallest_number_shares_its_weight() -> None:
+    """Masks of torch.finfo(dtype).min drown every score of a row: the weights are equal, as in torch."""
+    mask = np.zeros((5, 7))
+    mask[2] = torch.finfo(torch.float32).min
+    inputs = {"attn_mask": mask.tolist(), "dout": {"seed": 1, "shape": [1, 1, 5, 8]}}
+    spec, arrays = make("flash", (1, 1, 1, 5, 7, 8), inputs=inputs, **{"return": ["weights", "dv"]})
+    got, scores = compute(spec, arrays), torch.from_numpy(arrays["q"] @ arrays["k"].swapaxes(2, 3)) / 8**0.5
+    weights = torch.softmax(scores + torch.from_numpy(mask).float(), -1).numpy()
+    np.testing.assert_allclose(got["weights"][0, 0, 2], 1 / 7, rtol=1e-6)
+    np.testing.assert_allclose(got["weights"], weights, rtol=1e-5)
+    np.testing.assert_allclose(got["dv"], weights.swapaxes(2, 3) @ arrays["dout"], rtol=1e-5, atol=1e-6)
+
+
+@triton.jit
+def tanh_of(p_x, p_y):
+    o = tl.program_id(0) * 1024 + tl.arange(0, 1024)
+    tl.store(p_y + o, tanh(tl.load(p_x + o)))
+
+
+@pytest.mark.filterwarnings("ignore:overflow")  # of what is not taken
+def test_tanh_is_as_near_as_it_says() -> None:
+    x = torch.cat([torch.linspace(0, 12, 2**20), torch.logspace(-30, 38, 2**16)])
+    x = torch.cat([x, -x])
+    got, exact = torch.empty_like(x), torch.tanh(x.double())
+    tanh_of[(x.numel() // 1024,)](x, got)
+    error = (got.double() - exact).abs()
+    assert error.max() <= 3.2 * 2.0**-24
+    assert (error <= 10 * 2.0**-24 * exact.abs()).all()
+
+
 def test_float16_scores_beyond_float16() -> None:
     """q·k reaches 200 · 200 · 64 = 2.56 million; float16 ends at 65504."""
     rng = np.random.default_rng()
@@ -237,6 +291,22 @@ def test_tiles_beyond_the_causal_bound_are_not_read() -> None:
     assert read[True] == 4 * d * (n + 2 * block * (1 + 2 + 3 + 4)) + offsets
 
 
+def test_listed_positions_alone_forbid_nothing() -> None:
+    """With ALiBi and no window, tiles are not masked whatever the positions: each tile of keys asks once
+    where its keys stand, for the bias, and not again for a mask."""
+    n, m, d = 64, 96, 16
+    q, k, v = (torch.randn(1, 1, length, d) for length in (n, m, m))
+    rng = np.random.default_rng(1)
+    listed = {"q_positions": rng.integers(0, 99, (1, n)), "kv_positions": rng.integers(0, 99, (1, m))}
+    with counted_traffic() as traffic:
+        got = forward(q, k, v, scale=0.2, slopes=np.array([[0.1]], np.float32), tiles=(32, 32), **listed)
+    slopes_and_positions = 4 * n + 4 * n + 2 * 4 * m
+    assert traffic.bytes_read == 4 * d * (n + 2 * 2 * m) + slopes_and_positions
+    distance = torch.from_numpy(listed["kv_positions"][0][None, :] - listed["q_positions"][0][:, None])
+    bias = (0.1 * distance).float()
+    torch.testing.assert_close(got["out"], scaled_dot_product_attention(q, k, v, bias, scale=0.2))
+
+
 def test_runs_are_repeatable_bit_for_bit() -> None:
     q, k, v = (torch.randn(1, 2, 50, 24) for _ in range(3))
     run = lambda: forward(q, k, v, scale=0.2, right=0, tiles=(16, 32))  # noqa: E731
@@ -245,7 +315,7 @@ def test_runs_are_repeatable_bit_for_bit() -> None:
     assert torch.equal(first["lse"], second["lse"])
 
 
-def test_weights_rebuilt_from_the_lse_reproduce_the_output() -> None:
+def test_weights_made_again_reproduce_the_output() -> None:
     spec, arrays = make("flash", (1, 2, 1, 33, 65, 16), seed=6, attention={"is_causal": True}, **SMALL,
                         **{"return": ["out", "weights"]})  # fmt: skip
     got = compute(spec, arrays)
