@@ -83,6 +83,7 @@ def fits_float32(given: Operands, dout: Array | None = None) -> bool:
         sizes += [
             _product(many, upstream, max(v, 1.0)),
             _product(many * upstream * v, max(scale, 1.0), max(q, k)),
+            _product(2.0, upstream * v, given.softcap),  # autograd multiplies by c before it divides by it
         ]
     return max(sizes) < 2.0**126 and logit < 2.0**100 and (scale == 0.0 or scale >= TAU)
 

@@ -157,6 +157,23 @@ def test_eager_has_a_number_wherever_the_reference_has_one(case: Case, dtype: st
         assert verdict["within_bound"], (name, verdict)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("softcap", [1e30, 3.4e38])
+def test_a_softcap_beyond_all_scores_changes_no_gradient(softcap: float, dtype: str) -> None:
+    """Autograd multiplies by c before it divides by it: 3 · 3.4e38 is beyond float32."""
+    dout = {"dout": seeded(1, 2, 9, 8) | {"distribution": "peaked"}}
+    found = []
+    for attention in ({"softcap": softcap}, {}):
+        spec, arrays = make(
+            "eager", (1, 2, 1, 9, 17, 8), dtype=dtype, inputs=dout, attention=attention,
+            **{"return": ["dq", "dk", "dv"]},
+        )  # fmt: skip
+        found.append(compute(spec, arrays))
+        assert all(verdict["within_bound"] for verdict in judge(spec, arrays)[0].values())
+    for name, gradient in found[0].items():
+        np.testing.assert_allclose(gradient, found[1][name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
 @pytest.mark.parametrize("engine", ["eager", "sdpa"])
 @pytest.mark.parametrize("shape", [(1, 2, 2, 8, 8, 8), (1, 4, 2, 33, 65, 40), (1, 2, 2, 90, 128, 64)])
 @pytest.mark.parametrize("distribution", ["normal", "peaked", "uniform"])
