@@ -1,7 +1,7 @@
 """What a request may say of rotary position embedding, and what it means by leaving a field out.
 
-Field names are those of Hugging Face's configs. The formulas are in ``kernels/rope.py``; :func:`rope_problems`
-refuses the values for which they have no answer.
+Field names are those of Hugging Face's configs. The formulas are in ``kernels/rope.py``; what is refused here
+are the values for which they have no answer.
 """
 
 from __future__ import annotations
