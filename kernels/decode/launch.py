@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,19 @@ import triton
 from kernels.decode.kernel import decode_split
 from kernels.decode.merge import States, merge_splits
 from kernels.decode.splits import Plan, make_plan, merge_tile
-from kernels.engines import Array, Place, Prepared
-from kernels.engines.tensors import TORCH_DTYPES, as_inputs, to_numpy, to_tensor
-from kernels.flash.arguments import Place as PlaceArray
-from kernels.flash.arguments import cache_rows, rows, shared_arguments, terms
-from kernels.flash.interpreter import INTERPRETED, on_device
+from kernels.engines import Array, Kernels, Place, Prepared, version_of
+from kernels.engines.tensors import TORCH_DTYPES, as_inputs, to_numpy
+from kernels.flash.arguments import Shapes, cache_rows, rows, shared_arguments, terms
+from kernels.flash.device import (
+    Launch,
+    Memory,
+    launch,
+    multiprocessors,
+    require_triton,
+    working_dtype,
+)
+from kernels.flash.interpreter import INTERPRETED
 from kernels.flash.launch import KERNEL_VERSION as FLASH_VERSION
-from kernels.flash.launch import require_triton, working_dtype
 from kernels.flash.logits import Terms
 from kernels.flash.memory import Rows
 from kernels.flash.rotation import recorder, rotator
@@ -31,32 +36,23 @@ from kernels.registry import MAX_DECODE_LEN
 from kernels.spec.model import RunSpec
 
 SOURCES = ("kernel.py", "merge.py")
-KERNEL_VERSION = hashlib.sha256(
-    FLASH_VERSION.encode() + b"".join((Path(__file__).parent / name).read_bytes() for name in SOURCES)
-).hexdigest()[:12]
+KERNEL_VERSION = version_of(Path(__file__).parent, SOURCES, FLASH_VERSION)
 COMPILED_FOR = 132  # multiprocessors (an H100's), where no GPU is there to be asked: they decide the splits
-KERNELS = {"decode_split": decode_split, "merge_splits": merge_splits}
 
 
 def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared:
     """Move the inputs to ``device`` and bind them; raises CannotRunError where no kernel can run."""
     require_triton(device, spec.engine)
+    place = Memory(device)
     dtype, notes = working_dtype(spec)
     given = operands(spec, arrays, dtype=np.float32, rotate=rotator(device))
     plan = make_plan(spec, multiprocessors=multiprocessors(device))
     cache = quantised_cache(spec, given)
-
-    def place(array: Array) -> torch.Tensor:
-        return to_tensor(array, device)
-
-    def place_input(array: Array) -> torch.Tensor:
-        return to_tensor(array, device, dtype)
-
-    q, (keys, values) = place_input(given.q), cache_rows(given, cache, place, place_input)
-    bound = decode_terms(given, plan, place)
+    q, (keys, values) = place(given.q, dtype), cache_rows(given, cache, place, dtype)
+    bound, shapes = decode_terms(given, plan, place), Shapes.of(given)
 
     def compute() -> Mapping[str, Any]:
-        results = decode(q, keys, values, bound=bound, given=given, plan=plan)
+        results = decode(q, keys, values, bound, shapes=shapes, plan=plan)
         return {**results, "out": results["out"].to(TORCH_DTYPES[spec.dtype])}
 
     def collect(results: Mapping[str, Any]) -> dict[str, Array]:
@@ -65,38 +61,25 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     return Prepared(compute, collect, (*notes, said(plan)))
 
 
-def kernels_of(
-    spec: RunSpec, arrays: Mapping[str, Array], place: Place
-) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+def kernels_of(spec: RunSpec, arrays: Mapping[str, Array], place: Place) -> Kernels:
     """See ``kernels.engines``: the splits, their merger and the rotation."""
     rotate, rotations = recorder(place)
     given = operands(spec, arrays, dtype=np.float32, rotate=rotate)
-    cache = quantised_cache(spec, given)
-    keys, values = cache_rows(given, cache, place, lambda array: place(array, spec.dtype))
+    keys, values = cache_rows(given, quantised_cache(spec, given), place, spec.dtype)
     yield from decode_kernels(spec, given, keys, values, place)
     yield from rotations
 
 
-def decode_kernels(
-    spec: RunSpec, given: Operands, keys: Rows, values: Rows, place: Place
-) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+def decode_kernels(spec: RunSpec, given: Operands, keys: Rows, values: Rows, place: Place) -> Kernels:
     """``kernels_of`` for the attention itself, whose keys and values may be pages."""
     plan = make_plan(spec, multiprocessors=COMPILED_FOR)
-    bound = decode_terms(given, plan, place)
     inputs, full = place(given.q, spec.dtype), place(given.q, "float32")
-    states = States(full, full, full, spec.batch * spec.num_heads * spec.q_len)
-    launched = arguments(
-        given, bound, plan, queries=rows(inputs, given.q.shape), keys=keys, values=values, states=states,
-        out=inputs, lse=full, interpreted=False,
+    pointers = {"q": inputs, "out": inputs, "lse": full} | dict.fromkeys(("m", "l", "o"), full)
+    launches = decode_launches(
+        pointers, keys, values, decode_terms(given, plan, place), shapes=Shapes.of(given), plan=plan,
+        interpreted=place.target is None,
     )  # fmt: skip
-    yield from ((name, KERNELS[name], launched[name]) for name in launched)
-
-
-def multiprocessors(device: str) -> int | None:
-    """How many the GPU has; None in the interpreter."""
-    if INTERPRETED or device == "cpu":
-        return None
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+    yield from (one[:3] for one in launches)
 
 
 def said(plan: Plan) -> str:
@@ -105,73 +88,57 @@ def said(plan: Plan) -> str:
     return f"Keys read in {splits}, {plan.block_n} keys to a tile."
 
 
-def decode_terms(given: Operands, plan: Plan, place: PlaceArray) -> Terms:
+def decode_terms(given: Operands, plan: Plan, place: Place) -> Terms:
     """``arguments.terms`` for tiles that hold every query of all heads that share a key head."""
     return terms(given, (MAX_DECODE_LEN, plan.block_n), place, group=given.group)
 
 
 def decode(
-    q: torch.Tensor, keys: Rows, values: Rows, *, bound: Terms, given: Operands, plan: Plan
+    q: torch.Tensor, keys: Rows, values: Rows, bound: Terms, *, shapes: Shapes, plan: Plan
 ) -> dict[str, torch.Tensor]:
-    """q [b, h, n, d], keys [b, h_kv, m, d], values [b, h_kv, m, e] → out [b, h, n, e] (dtype of q), lse
-    [b, h, n] float32.
-
-    ``bound``: see ``decode_terms``. Of ``given`` only shapes are read: keys and values may be pages.
-    """
-    batch, heads, n, _ = q.shape
-    e = given.v.shape[3]
+    """q [b, h, n, d] contiguous, keys and values in a row or in pages, numbers or codes → out [b, h, n, e]
+    (dtype of q), lse [b, h, n] float32. ``bound``: see ``decode_terms``."""
+    batch, heads, n, _ = shapes.q
+    splits, count, v_dim = plan.num_splits, batch * heads * n, shapes.v[3]
 
     def full(*shape: int) -> torch.Tensor:
         return torch.empty(shape, dtype=torch.float32, device=q.device)
 
-    out, lse = torch.empty((batch, heads, n, e), dtype=q.dtype, device=q.device), full(batch, heads, n)
-    if lse.numel() == 0:
-        return {"out": out, "lse": lse}
-    splits, count = plan.num_splits, batch * heads * n
-    states = States(full(splits, count), full(splits, count), full(splits, count, e), count)
-    launched = arguments(
-        given, bound, plan, queries=rows(q, given.q.shape), keys=keys, values=values, states=states, out=out,
-        lse=lse, interpreted=INTERPRETED,
-    )  # fmt: skip
-    for name, grid in grids(given, plan, launched).items():
-        with on_device():
-            KERNELS[name][grid](**launched[name])
-    return {"out": out, "lse": lse}
+    results = {
+        "out": torch.empty((batch, heads, n, v_dim), dtype=q.dtype, device=q.device),
+        "lse": full(batch, heads, n),
+    }
+    states = {"m": full(splits, count), "l": full(splits, count), "o": full(splits, count, v_dim)}
+    for one in decode_launches(
+        {"q": q, **results, **states}, keys, values, bound, shapes=shapes, plan=plan, interpreted=INTERPRETED
+    ):
+        launch(*one)
+    return results
 
 
-def arguments(
-    given: Operands,
-    bound: Terms,
-    plan: Plan,
-    *,
-    queries: Rows,
+def decode_launches(
+    pointers: Mapping[str, Any],
     keys: Rows,
     values: Rows,
-    states: States,
-    out: Any,
-    lse: Any,
+    bound: Terms,
+    *,
+    shapes: Shapes,
+    plan: Plan,
     interpreted: bool,
-) -> dict[str, dict[str, Any]]:
-    """What each of KERNELS is launched with, by name. The pointers are tensors, or what stands for them."""
-    e = given.v.shape[3]
-    width = {"DV": e, "BLOCK_DV": padded_dim(e)}
-    shared = shared_arguments(given.q.shape, given.k.shape, bound, (plan.block_m, plan.block_n))
-    block_rows, block_splits = merge_tile(states.rows, plan.num_splits, e, interpreted=interpreted)
-    tile = {"BLOCK_R": block_rows, "BLOCK_S": block_splits}
-    splits = {"S": states, "num_splits": plan.num_splits}
-    return {
-        "decode_split": {"Q": queries, "K": keys, "V": values, **splits, **shared, **width},
-        "merge_splits": {**splits, "p_out": out, "p_lse": lse, **width, **tile},
-    }
-
-
-def grids(
-    given: Operands, plan: Plan, launched: Mapping[str, Mapping[str, Any]]
-) -> dict[str, tuple[int, ...]]:
-    """The grid of each of KERNELS, in the order of their launch."""
-    tiles = triton.cdiv(given.group * given.q.shape[2], plan.block_m)
-    merge = launched["merge_splits"]
-    return {
-        "decode_split": (given.k.shape[0] * given.k.shape[1], plan.num_splits, tiles),
-        "merge_splits": (triton.cdiv(merge["S"].rows, merge["BLOCK_R"]),),
-    }
+) -> list[Launch]:
+    """Of the splits and of their merger. ``pointers``: of q, out and lse, and of the m, l and o of the states
+    between the two."""
+    (batch, heads, n, _), v_dim = shapes.q, shapes.v[3]
+    count = batch * heads * n
+    states = States(pointers["m"], pointers["l"], pointers["o"], count)
+    both = {"S": states, "num_splits": plan.num_splits, "DV": v_dim, "BLOCK_DV": padded_dim(v_dim)}
+    shared = shared_arguments(shapes, bound, (plan.block_m, plan.block_n))
+    split = {"Q": rows(pointers["q"], shapes.q), "K": keys, "V": values, **both, **shared}
+    block_rows, block_splits = merge_tile(count, plan.num_splits, v_dim, interpreted=interpreted)
+    merge = {"p_out": pointers["out"], "p_lse": pointers["lse"], **both}
+    merge |= {"BLOCK_R": block_rows, "BLOCK_S": block_splits}
+    tiles = triton.cdiv(shapes.group * n, plan.block_m)
+    return [
+        Launch("decode_split", decode_split, split, (batch * shapes.k[1], plan.num_splits, tiles)),
+        Launch("merge_splits", merge_splits, merge, (triton.cdiv(count, block_rows),)),
+    ]

@@ -4,27 +4,35 @@
 (bfloat16 as float32 holding bfloat16 values). ``prepare`` moves them to where they are computed on;
 ``compute`` is the part that is timed; ``collect`` brings its results back as numpy, canonical again.
 
-A module of Triton kernels also has ``kernels_of(spec, arrays, place)``, which yields ``(name, kernel,
-arguments)`` for every kernel that running ``spec`` launches, the one that the engine is about first. The
-arguments are those of a launch, but for the pointers, which ``place`` makes (see ``Place``): so a kernel is
-compiled for a GPU that is not there as it would be launched on it.
+A module of Triton kernels also has ``KERNEL_VERSION``, a digest of their source, and ``kernels_of(spec,
+arrays, place)``, which yields ``(name, kernel, arguments)`` for every kernel that running ``spec`` launches,
+the one that the engine is about first. The arguments are those of a launch, but for the pointers, which
+``place`` makes (see ``Place``): so a kernel is compiled for a GPU that is not there as it would be launched
+on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from kernels.arrays import Array
 
-__all__ = ["Array", "CannotRunError", "Place", "Prepared"]
+__all__ = ["Array", "CannotRunError", "Kernels", "Place", "Prepared", "version_of"]
+
+Kernels = Iterable[tuple[str, Any, dict[str, Any]]]  # (name, kernel, arguments) of each launch
 
 
 class Place(Protocol):
-    """Stands in for the memory of ``target`` (a key of ``kernels.targets.TARGETS``)."""
+    """Where the arrays of a kernel lie: in the memory of a device, or for a compilation in none."""
 
-    target: str
+    @property
+    def target(self) -> str | None:
+        """The GPU that the kernel is for, a key of ``kernels.targets.TARGETS``; None: the interpreter."""
+        ...
 
     def __call__(self, array: Array, dtype: str | None = None) -> Any:
         """What a kernel is given as the pointer to ``array``, in its own dtype or as ``dtype``."""
@@ -42,3 +50,10 @@ class Prepared:
     compute: Callable[[], Mapping[str, Any]]
     collect: Callable[[Mapping[str, Any]], dict[str, Array]]
     notes: tuple[str, ...] = ()
+
+
+def version_of(folder: Path, sources: tuple[str, ...], beneath: str = "") -> str:
+    """A digest of the kernels in the files ``sources`` of ``folder``, and of those that they call, whose
+    version is ``beneath``."""
+    texts = b"".join((folder / name).read_bytes() for name in sources)
+    return hashlib.sha256(beneath.encode() + texts).hexdigest()[:12]

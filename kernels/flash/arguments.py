@@ -1,19 +1,18 @@
 """From operands to what the kernels take: pointers, strides and flags, in the named tuples that they read.
 
-``Place`` decides what a pointer is: a tensor on a device for a launch, or a stand-in of the same dtype for a
-compilation. Everything that a kernel is specialised on is thereby the same in both.
+A ``Place`` decides what a pointer is: a tensor on a device for a launch, or a stand-in of the same dtype for
+a compilation. Everything that a kernel is specialised on is thereby the same in both.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import triton.language as tl
 
-from kernels.engines import Array
+from kernels.engines import Array, Place
 from kernels.flash.codes import Codes
 from kernels.flash.logits import Terms
 from kernels.flash.memory import Matrix, Rows, Vector
@@ -22,53 +21,70 @@ from kernels.operands import Operands
 from kernels.quantise import Quantised, QuantisedCache
 from kernels.tuning import Tiles, Tiling
 
-Place = Callable[[Array], Any]  # a numpy array → what is passed as its pointer
 POSITION_LIMIT = np.iinfo(np.int32).max // 4
+Shape = tuple[int, ...]
 
 
-def rows(pointer: Any, shape: tuple[int, ...], codes: Codes | None = None) -> Rows:
+class Shapes(NamedTuple):
+    """Of q [b, h, n, d], k [b, h_kv, m, d] and v [b, h_kv, m, e], however k and v lie in memory."""
+
+    q: Shape
+    k: Shape
+    v: Shape
+
+    @classmethod
+    def of(cls, given: Operands) -> Shapes:
+        """Those of the operands."""
+        return cls(given.q.shape, given.k.shape, given.v.shape)
+
+    @property
+    def group(self) -> int:
+        """Consecutive query heads that share a key head."""
+        return self.q[1] // self.k[1] if self.k[1] else 1
+
+
+def rows(pointer: Any, shape: Shape) -> Rows:
     """A contiguous [batch, heads, len, dim] array."""
     batch, head, row, _ = strides(shape)
-    return Rows(pointer, batch, head, row, codes=codes)
+    return Rows(pointer, batch, head, row)
 
 
-def cache_rows(
-    given: Operands, cache: QuantisedCache | None, place: Place, place_input: Place
-) -> tuple[Rows, Rows]:
-    """Keys and values as the kernels take them; of numbers ``place_input`` is the place."""
+def cache_rows(given: Operands, cache: QuantisedCache | None, place: Place, dtype: str) -> tuple[Rows, Rows]:
+    """Keys and values as the kernels take them: numbers of ``dtype``, or codes with their scales."""
     if cache is None:
-        return rows(place_input(given.k), given.k.shape), rows(place_input(given.v), given.v.shape)
-    k, v = (rows(place(x.codes), x.codes.shape, meaning(x, place)) for x in (cache.k, cache.v))
-    return k, v
+        return rows(place(given.k, dtype), given.k.shape), rows(place(given.v, dtype), given.v.shape)
+    return _coded_rows(cache.k, place), _coded_rows(cache.v, place)
 
 
-def meaning(quantised: Quantised, place: Place) -> Codes:
-    """How a kernel reads the codes of a contiguous array."""
-    kv_dtype, scale = tl.constexpr(quantised.kv_dtype), quantised.scale
-    if scale.ndim == 0:
-        return Codes(kv_dtype, scale=float(scale))
-    return Codes(kv_dtype, scales=rows(place(scale), (*scale.shape, 1)))
+def _coded_rows(x: Quantised, place: Place) -> Rows:
+    scales = None if x.scale.ndim == 0 else rows(place(x.scale), (*x.scale.shape, 1))
+    return coded(rows(place(x.codes), x.codes.shape), x, scales)
 
 
-def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+def coded(codes: Rows, quantised: Quantised, scales: Rows | None) -> Rows:
+    """Codes, to be read as ``quantised`` says; each token with its own of ``scales`` [b, h, m, 1], if it has
+    one."""
+    scale = float(quantised.scale) if scales is None else None
+    return codes._replace(codes=Codes(tl.constexpr(quantised.kv_dtype), scale, scales))
+
+
+def strides(shape: Shape) -> tuple[int, ...]:
     """In elements, of a contiguous array; 0 along axes of length 1, which thereby broadcast."""
     steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     return tuple(0 if size == 1 else step for size, step in zip(shape, steps, strict=True))
 
 
-def shared_arguments(
-    q_shape: tuple[int, ...], k_shape: tuple[int, ...], bound: Terms, tiles: Tiles
-) -> dict[str, Any]:
+def shared_arguments(shapes: Shapes, bound: Terms, tiles: Tiles) -> dict[str, Any]:
     """What a kernel that works on tiles is launched with beside its arrays; ``tiles``: (block_m, block_n), or
     a Tiling, which also says warps and stages."""
-    _, heads, n, d = q_shape
+    _, heads, n, d = shapes.q
     options = tiles._asdict() if isinstance(tiles, Tiling) else {}
     return {
         "T": bound,
         "num_heads": heads,
-        "group": heads // k_shape[1] if k_shape[1] else 1,
+        "group": shapes.group,
         "q_len": n,
-        "kv_len": k_shape[2],
+        "kv_len": shapes.k[2],
         "D": d,
         "BLOCK_D": padded_dim(d),
         "BLOCK_M": tiles[0],

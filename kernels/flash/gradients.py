@@ -9,23 +9,40 @@ import numpy as np
 import torch
 import triton
 
-from kernels.engines import Array
-from kernels.flash.arguments import rows, shared_arguments
+from kernels.engines import Array, Kernels, Place
+from kernels.flash.arguments import Shapes, rows, shared_arguments, terms
 from kernels.flash.backward import Rebuild, flash_backward_keys, flash_backward_queries, row_dots
-from kernels.flash.interpreter import on_device
+from kernels.flash.device import Launch, launch
 from kernels.flash.logits import Terms
 from kernels.flash.softmax import Kept
-from kernels.flash.tiles import padded_dim
+from kernels.flash.tiles import backward_tiles, padded_dim
 from kernels.operands import Operands, zero_beyond
+from kernels.spec.model import RunSpec
+from kernels.spec.results import GRADIENTS
 
-GRADIENTS = ("dq", "dk", "dv")
-KERNELS = {
-    "row_dots": row_dots,
-    "flash_backward_keys": flash_backward_keys,
-    "flash_backward_queries": flash_backward_queries,
+# Which gradients take each kernel, in the order of their launch.
+MADE_BY = {
+    "row_dots": ("dq", "dk", "dv"),
+    "flash_backward_keys": ("dk", "dv"),
+    "flash_backward_queries": ("dq",),
 }
-MADE_BY = {"row_dots": GRADIENTS, "flash_backward_keys": ("dk", "dv"), "flash_backward_queries": ("dq",)}
-POINTERS = ("q", "k", "v", "out", "m", "l", "dout", "dots", *GRADIENTS)  # dots: Δ, which row_dots computes
+
+
+def kernels_of(spec: RunSpec, given: Operands, place: Place) -> Kernels:
+    """See ``kernels.engines``: those that the gradients among ``spec.returns`` need."""
+    if not any(name in spec.returns for name in GRADIENTS):
+        return
+    inputs, full = place(given.q, spec.dtype), place(given.q, "float32")
+    pointers = dict.fromkeys(("q", "k", "v", "out", "dout", *GRADIENTS), inputs) | {"dots": full}
+    tiles = backward_tiles(spec, interpreted=place.target is None)
+    bound = terms(given, tiles, place)
+    launches = backward_launches(pointers, Kept(full, full), Shapes.of(given), bound, tiles)
+    yield from (one[:3] for one in launches if is_needed(one, spec.returns))
+
+
+def is_needed(one: Launch, wanted: Collection[str]) -> bool:
+    """For those of dq, dk and dv that are ``wanted``."""
+    return any(gradient in wanted for gradient in MADE_BY[one.name])
 
 
 def backward(
@@ -42,49 +59,45 @@ def backward(
 ) -> dict[str, torch.Tensor]:
     """Those of dq, dk and dv that are ``wanted``, each of its input's shape and dtype; sums are float32.
 
-    q [b, h, n, d], k [b, h_kv, m, d], v [b, h_kv, m, e], contiguous; out [b, h, n, e] and
-    ``kept``, [b, h, n] each, as ``launch.forward`` gave them for these; dout like out. ``bound``: see
-    ``arguments.terms``, for the ``tiles`` (block_m, block_n) of the backward pass.
+    q [b, h, n, d], k [b, h_kv, m, d], v [b, h_kv, m, e], contiguous; out [b, h, n, e] and ``kept`` ([b, h, n]
+    each) as ``launch.forward`` gave them for these; dout like out. ``bound``: see ``arguments.terms``, for
+    the ``tiles`` (block_m, block_n) of the backward pass.
     """
-    pointers = {"q": q, "k": k, "v": v, "out": out, "m": kept.p_m, "l": kept.p_l, "dout": dout}
+    pointers = {"q": q, "k": k, "v": v, "out": out, "dout": dout}
     for name, like in (("dots", kept.p_m), ("dq", q), ("dk", k), ("dv", v)):
         pointers[name] = torch.empty(tuple(like.shape), dtype=like.dtype, device=like.device)
-    arguments = kernel_arguments(pointers, (q.shape, k.shape, v.shape), bound, tiles)
-    by_queries = (q.shape[0] * q.shape[1], triton.cdiv(q.shape[2], tiles[0]))
-    by_keys = (k.shape[0] * k.shape[1], triton.cdiv(k.shape[2], tiles[1]))
-    for name, kernel in KERNELS.items():
-        grid = by_keys if name == "flash_backward_keys" else by_queries
-        if 0 not in grid and any(gradient in wanted for gradient in MADE_BY[name]):
-            with on_device():
-                kernel[grid](**arguments[name])
+    shapes = Shapes(tuple(q.shape), tuple(k.shape), tuple(v.shape))
+    for one in backward_launches(pointers, kept, shapes, bound, tiles):
+        if is_needed(one, wanted):
+            launch(*one)
     return {name: pointers[name] for name in GRADIENTS if name in wanted}
 
 
-def kernel_arguments(
-    pointers: Mapping[str, Any], shapes: tuple[tuple[int, ...], ...], bound: Terms, tiles: tuple[int, int]
-) -> dict[str, dict[str, Any]]:
-    """What each of KERNELS is launched with. ``pointers``: all of POINTERS; ``shapes``: of q, k and v."""
-    q_shape, k_shape, v_shape = (tuple(shape) for shape in shapes)
-    v_dim = v_shape[3]
-    shape_of = {"q": q_shape, "k": k_shape, "v": v_shape, "dq": q_shape, "dk": k_shape, "dv": v_shape}
-    shape_of |= dict.fromkeys(("out", "dout"), (*q_shape[:3], v_dim))
+def backward_launches(
+    pointers: Mapping[str, Any], kept: Kept, shapes: Shapes, bound: Terms, tiles: tuple[int, int]
+) -> list[Launch]:
+    """Of every kernel. ``pointers``: of q, k, v, out, dout, dq, dk, dv, and of dots, Δ, which row_dots makes
+    for the others."""
+    v_dim = shapes.v[3]
+    shape_of = {"q": shapes.q, "k": shapes.k, "v": shapes.v, "dq": shapes.q, "dk": shapes.k, "dv": shapes.v}
+    shape_of |= dict.fromkeys(("out", "dout"), (*shapes.q[:3], v_dim))
     at = {name: rows(pointers[name], shape) for name, shape in shape_of.items()}
-    shared = shared_arguments(q_shape, k_shape, bound, tiles) | {"E": v_dim, "BLOCK_E": padded_dim(v_dim)}
+    shared = shared_arguments(shapes, bound, tiles) | {"E": v_dim, "BLOCK_E": padded_dim(v_dim)}
     by_row = ("T", "num_heads", "q_len", "kv_len", "E", "BLOCK_E", "BLOCK_M")
-    rebuild = Rebuild(at["q"], at["dout"], Kept(pointers["m"], pointers["l"]), pointers["dots"])
+    rebuild = Rebuild(at["q"], at["dout"], kept, pointers["dots"])
     both = {"B": rebuild, "K": at["k"], "V": at["v"], **shared}
     # Float32 products have no tensor cores: their factors are in registers too, which more threads share.
     both["num_warps"] = 8 if pointers["q"].dtype == torch.float32 else 4
-    return {
-        "row_dots": {
-            "O": at["out"],
-            "dO": at["dout"],
-            "p_dots": pointers["dots"],
-            **{name: shared[name] for name in by_row},
-        },
-        "flash_backward_keys": {**both, "dK": at["dk"], "dV": at["dv"]},
-        "flash_backward_queries": {**both, "dQ": at["dq"]},
-    }
+    dots = {"O": at["out"], "dO": at["dout"], "p_dots": pointers["dots"]}
+    dots |= {name: shared[name] for name in by_row}
+    keys, queries = {**both, "dK": at["dk"], "dV": at["dv"]}, {**both, "dQ": at["dq"]}
+    by_queries = (shapes.q[0] * shapes.q[1], triton.cdiv(shapes.q[2], tiles[0]))
+    by_keys = (shapes.k[0] * shapes.k[1], triton.cdiv(shapes.k[2], tiles[1]))
+    return [
+        Launch("row_dots", row_dots, dots, by_queries),
+        Launch("flash_backward_keys", flash_backward_keys, keys, by_keys),
+        Launch("flash_backward_queries", flash_backward_queries, queries, by_queries),
+    ]
 
 
 def backward_dtype(dtype: str, given: Operands, dout: Array) -> tuple[str, tuple[str, ...]]:

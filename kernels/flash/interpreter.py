@@ -1,46 +1,25 @@
-"""Helpers for launches, in Triton's interpreter above all: run it faster, count its memory traffic.
+"""Triton's interpreter: run it faster, count its memory traffic.
 
-Those two reach into ``triton.runtime.interpreter`` of the pinned Triton version; on a GPU neither does
-anything.
+Both reach into ``triton.runtime.interpreter`` of the pinned Triton version.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 import triton.language as tl
-from triton.runtime import driver, interpreter
-from triton.runtime.errors import OutOfResources
+from triton.runtime import interpreter
 
-from kernels.engines import CannotRunError
 from kernels.flash.memory import load_rows
-from kernels.targets import nearest
 
 # Decided when triton was imported: TRITON_INTERPRET=1 must be in the environment before that.
 INTERPRETED = isinstance(load_rows, interpreter.InterpretedFunction)
-
-
-def target_here() -> str | None:
-    """The key of ``kernels.targets.TARGETS`` that suits the current GPU; None in the interpreter."""
-    return None if INTERPRETED else nearest(int(driver.active.get_current_target().arch))
-
-
-@contextmanager
-def on_device() -> Iterator[None]:
-    """The context of one launch; raises CannotRunError where the tiles are too large for the GPU."""
-    with patched_once() if INTERPRETED else nullcontext():
-        try:
-            yield
-        except OutOfResources as error:
-            raise CannotRunError(
-                f"these tiles do not fit this GPU ({error}): ask for a smaller block_m or block_n"
-            ) from error
 
 
 @contextmanager

@@ -6,77 +6,82 @@ are the flash kernel's.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 import triton
-import triton.language as tl
 
 from kernels.decode.launch import KERNEL_VERSION as DECODE_VERSION
-from kernels.decode.launch import decode, decode_kernels, decode_terms, multiprocessors, said
+from kernels.decode.launch import decode, decode_kernels, decode_terms, said
 from kernels.decode.splits import make_plan
-from kernels.engines import Array, Place, Prepared
-from kernels.engines.tensors import TORCH_DTYPES, as_inputs, to_numpy, to_tensor
-from kernels.flash.arguments import Place as PlaceArray
-from kernels.flash.arguments import rows, shared_arguments, terms
-from kernels.flash.codes import Codes
-from kernels.flash.interpreter import INTERPRETED, on_device, target_here
-from kernels.flash.kernel import flash_forward
-from kernels.flash.launch import require_triton, working_dtype
-from kernels.flash.logits import Terms
+from kernels.engines import Array, Kernels, Place, Prepared, version_of
+from kernels.engines.tensors import TORCH_DTYPES, as_inputs, to_numpy
+from kernels.flash.arguments import Shape, Shapes, coded, rows, terms
+from kernels.flash.device import (
+    Launch,
+    Memory,
+    launch,
+    multiprocessors,
+    require_triton,
+    rows_of_a_program,
+    working_dtype,
+)
+from kernels.flash.launch import attend, forward_kernels
 from kernels.flash.memory import Pages, Rows
 from kernels.flash.rotation import recorder, rotator
 from kernels.flash.tiles import INTERPRETER_BLOCK, choose_tiling, next_power_of_two, padded_dim
 from kernels.operands import Operands, Rotate, operands
 from kernels.paged.append import append_rows
 from kernels.paged.tables import Cache, Fresh, make_cache, page_size
-from kernels.quantise import Quantised, QuantisedCache, held, quantised_cache
+from kernels.quantise import QuantisedCache, held, quantised_cache
 from kernels.registry import MAX_DECODE_LEN
 from kernels.spec.model import RunSpec
-from kernels.tuning import Tiling
 
-KERNEL_VERSION = hashlib.sha256(
-    DECODE_VERSION.encode() + (Path(__file__).parent / "append.py").read_bytes()
-).hexdigest()[:12]
+KERNEL_VERSION = version_of(Path(__file__).parent, ("append.py",), DECODE_VERSION)
 GPU_TILE = 4096  # numbers of a tile of tokens that are appended
+
+
+class Part(NamedTuple):
+    """What of a cache has pages of its own."""
+
+    k: Array  # [b, h_kv, m, d]
+    v: Array  # [b, h_kv, m, e]
+    dtype: str | None  # that it is kept in; None: its own
 
 
 def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared:
     """Move the inputs to ``device``, k and v in pages; raises CannotRunError where no kernel can run."""
     require_triton(device, spec.engine)
+    place = Memory(device)
     dtype, notes = working_dtype(spec)
     given = unpaged_operands(spec, arrays, rotator(device))
     quantised = quantised_cache(spec, given)
-
-    def place(array: Array) -> torch.Tensor:
-        return to_tensor(array, device)
-
-    def place_input(array: Array) -> torch.Tensor:
-        return to_tensor(array, device, dtype)
-
-    q = place_input(given.q)
-    cache, keys, values, append = cache_on_device(
-        spec, arrays, given, quantised, place=place, place_input=place_input
-    )
+    parts = parts_of(given, quantised, dtype)
+    caches = [make_cache(spec, arrays, replace(given, k=part.k, v=part.v)) for part in parts]
+    pages, appends = [], []
+    for cache, part in zip(caches, parts, strict=True):
+        pages.append(paged_rows(cache, place, part.dtype))
+        if cache.fresh is not None:
+            appends.append(append_launch(cache.fresh, *pages[-1], place, part.dtype))
+    q, (keys, values) = place(given.q, dtype), as_read(pages, quantised)
     how: tuple[str, ...] = ()
     if spec.q_len <= MAX_DECODE_LEN:
         plan = make_plan(spec, multiprocessors=multiprocessors(device))
-        bound, how = decode_terms(given, plan, place), (said(plan),)
-        attend = partial(decode, q, keys, values, bound=bound, given=given, plan=plan)
+        how, bound = (said(plan),), decode_terms(given, plan, place)
+        run = partial(decode, q, keys, values, bound, shapes=Shapes.of(given), plan=plan)
     else:
-        tiles = choose_tiling(spec, target_here())
+        tiles = choose_tiling(spec, place.target)
         bound = terms(given, tiles, place)
-        attend = partial(flash, q, keys, values, bound=bound, given=given, tiles=tiles)
+        run = partial(attend, q, keys, values, bound, shapes=Shapes.of(given), tiles=tiles)
 
     def compute() -> Mapping[str, Any]:
-        append()
-        results = attend()
+        for one in appends:  # any number of times over: each token has its slot
+            launch(*one)
+        results = run()
         return {**results, "out": results["out"].to(TORCH_DTYPES[spec.dtype])}
 
     def collect(results: Mapping[str, Any]) -> dict[str, Array]:
@@ -85,12 +90,10 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
             whole = operands(spec, arrays, dtype=np.float32)
         return as_inputs(spec, arrays, whole, to_numpy(results))
 
-    return Prepared(compute, collect, (*notes, *how, described(cache)))
+    return Prepared(compute, collect, (*notes, *how, described(caches[0])))
 
 
-def kernels_of(
-    spec: RunSpec, arrays: Mapping[str, Array], place: Place
-) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+def kernels_of(spec: RunSpec, arrays: Mapping[str, Array], place: Place) -> Kernels:
     """See ``kernels.engines``: attention over pages, what appends to them, and the rotation."""
     rotate, rotations = recorder(place)
     given = unpaged_operands(spec, arrays, rotate)
@@ -98,37 +101,18 @@ def kernels_of(
     size = page_size(spec)
     table = np.broadcast_to(np.int32(0), (spec.batch, -(-spec.kv_len // size)))
 
-    def place_input(array: Array) -> Any:
-        return place(array, spec.dtype)
+    def in_pages(x: Array, dtype: str | None) -> Rows:
+        return page_rows(place(x, dtype), (1, size, x.shape[1], x.shape[3]), place(table), table.shape)
 
-    def in_pages(x: Array, placed: PlaceArray) -> Rows:
-        return page_rows(placed(x), (1, size, x.shape[1], x.shape[3]), place(table), table.shape)
-
-    parts: list[tuple[Array, Array, PlaceArray]] = [(given.k, given.v, place_input)]
-    if quantised is not None:
-        parts = [(quantised.k.codes, quantised.v.codes, place)]
-        if quantised.k.scale.ndim:
-            parts.append((quantised.k.scale[..., None], quantised.v.scale[..., None], place))
-    pages = [(in_pages(k, placed), in_pages(v, placed)) for k, v, placed in parts]
-    keys, values = pages[0]
-    if quantised is not None:
-        scales = pages[1] if len(pages) > 1 else (None, None)
-        keys, values = coded(keys, quantised.k, scales[0]), coded(values, quantised.v, scales[1])
-    if spec.q_len <= MAX_DECODE_LEN:
-        yield from decode_kernels(spec, given, keys, values, place)
-    else:
-        tiles = choose_tiling(spec, place.target)
-        queries, out, lse = place_input(given.q), place_input(given.q), place(given.q, "float32")
-        bound = terms(given, tiles, place)
-        launched = flash_arguments(queries, keys, values, out, lse, bound=bound, given=given, tiles=tiles)
-        yield "flash_forward", flash_forward, launched
+    parts = parts_of(given, quantised, spec.dtype)
+    pages = [(in_pages(part.k, part.dtype), in_pages(part.v, part.dtype)) for part in parts]
+    attention = decode_kernels if spec.q_len <= MAX_DECODE_LEN else forward_kernels
+    yield from attention(spec, given, *as_read(pages, quantised), place)
     if "past_key" in arrays:
-        lens = np.zeros(spec.batch, np.int32)
-        past = arrays["past_key"].shape[2]
-        for (k, v, placed), (to_k, to_v) in zip(parts, pages, strict=True):
-            fresh = Fresh(k[:, :, past:], v[:, :, past:], lens, lens)
-            launched = append_arguments(fresh, to_k, to_v, place, placed, interpreted=False)
-            yield "append_rows", append_rows, launched
+        past, lens = arrays["past_key"].shape[2], np.zeros(spec.batch, np.int32)
+        for part, (keys, values) in zip(parts, pages, strict=True):
+            fresh = Fresh(part.k[:, :, past:], part.v[:, :, past:], lens, lens)
+            yield append_launch(fresh, keys, values, place, part.dtype)[:3]
     yield from rotations
 
 
@@ -150,87 +134,51 @@ def described(cache: Cache) -> str:
     return f"{blocks} page{'s' * (blocks != 1)} of {size} token{'s' * (size != 1)}."
 
 
-def cache_on_device(
-    spec: RunSpec,
-    arrays: Mapping[str, Array],
-    given: Operands,
-    quantised: QuantisedCache | None,
-    *,
-    place: PlaceArray,
-    place_input: PlaceArray,
-) -> tuple[Cache, Rows, Rows, Callable[[], None]]:
-    """The pages, keys and values as kernels read them, and what appends the tokens that are still fresh."""
+def parts_of(given: Operands, quantised: QuantisedCache | None, dtype: str) -> list[Part]:
+    """Numbers of ``dtype``; or codes and, where each token has its own, their scales, which are paged and
+    appended as the tokens are: as keys and values one number wide."""
     if quantised is None:
-        cache = make_cache(spec, arrays, given)
-        keys, values = cache_rows(cache, place, place_input)
-        return cache, keys, values, appender(cache, keys, values, place, place_input)
-    cache = make_cache(spec, arrays, replace(given, k=quantised.k.codes, v=quantised.v.codes))
-    keys, values = cache_rows(cache, place, place)
-    append = appender(cache, keys, values, place, place)
-    if quantised.k.scale.ndim == 0:
-        return cache, coded(keys, quantised.k), coded(values, quantised.v), append
-    # Scales are paged and appended as their tokens are: as keys and values one number wide.
-    k_scale, v_scale = quantised.k.scale[..., None], quantised.v.scale[..., None]
-    scales = make_cache(spec, arrays, replace(given, k=k_scale, v=v_scale))
-    k_scales, v_scales = cache_rows(scales, place, place)
-    append_scales = appender(scales, k_scales, v_scales, place, place)
-
-    def append_both() -> None:
-        append()
-        append_scales()
-
-    return cache, coded(keys, quantised.k, k_scales), coded(values, quantised.v, v_scales), append_both
+        return [Part(given.k, given.v, dtype)]
+    k, v = quantised.k, quantised.v
+    codes = Part(k.codes, v.codes, None)
+    return [codes] if k.scale.ndim == 0 else [codes, Part(k.scale[..., None], v.scale[..., None], None)]
 
 
-def coded(pages: Rows, quantised: Quantised, scales: Rows | None = None) -> Rows:
-    """Pages of codes, to be read as ``quantised`` says; each token with its own of ``scales`` if it has."""
-    kv_dtype = tl.constexpr(quantised.kv_dtype)
-    scale = None if scales else float(quantised.scale)
-    return pages._replace(codes=Codes(kv_dtype, scale, scales))
+def as_read(pages: list[tuple[Rows, Rows]], quantised: QuantisedCache | None) -> tuple[Rows, Rows]:
+    """Keys and values from the pages of each part of a cache."""
+    keys, values = pages[0]
+    if quantised is None:
+        return keys, values
+    k_scales, v_scales = pages[1] if len(pages) > 1 else (None, None)
+    return coded(keys, quantised.k, k_scales), coded(values, quantised.v, v_scales)
 
 
-def cache_rows(cache: Cache, place: PlaceArray, place_input: PlaceArray) -> tuple[Rows, Rows]:
-    """Keys and values as kernels read and write them; tables go to ``place``, pages to ``place_input``."""
+def paged_rows(cache: Cache, place: Place, dtype: str | None) -> tuple[Rows, Rows]:
+    """Keys and values as kernels read and write them."""
     return (
-        page_rows(place_input(cache.k), cache.k.shape, place(cache.k_table), cache.k_table.shape),
-        page_rows(place_input(cache.v), cache.v.shape, place(cache.v_table), cache.v_table.shape),
+        page_rows(place(cache.k, dtype), cache.k.shape, place(cache.k_table), cache.k_table.shape),
+        page_rows(place(cache.v, dtype), cache.v.shape, place(cache.v_table), cache.v_table.shape),
     )
 
 
-def page_rows(pages: Any, shape: tuple[int, ...], table: Any, table_shape: tuple[int, ...]) -> Rows:
+def page_rows(pages: Any, shape: Shape, table: Any, table_shape: Shape) -> Rows:
     """Pages [num_blocks, page_size, h_kv, dim] with their table [batch, max_blocks]."""
     _, size, heads, dim = shape
     return Rows(pages, size * heads * dim, dim, heads * dim, Pages(table, table_shape[1], max(size, 1)))
 
 
-def appender(
-    cache: Cache, keys: Rows, values: Rows, place: PlaceArray, place_input: PlaceArray
-) -> Callable[[], None]:
-    """What appends the fresh tokens of ``cache``, any number of times over: each token has its slot."""
-    fresh = cache.fresh
-    if fresh is None or 0 in fresh.k.shape[:3]:
-        return lambda: None
-    launched = append_arguments(fresh, keys, values, place, place_input, interpreted=INTERPRETED)
-    batch, heads, new, _ = fresh.k.shape
-    grid = (batch * heads, triton.cdiv(new, launched["BLOCK_T"]))
-
-    def append() -> None:
-        with on_device():
-            append_rows[grid](**launched)
-
-    return append
-
-
-def append_arguments(
-    fresh: Fresh, keys: Rows, values: Rows, place: PlaceArray, place_input: PlaceArray, *, interpreted: bool
-) -> dict[str, Any]:
-    """What ``append_rows`` is launched with."""
-    (_, heads, new, d), e = fresh.k.shape, fresh.v.shape[3]
+def append_launch(fresh: Fresh, keys: Rows, values: Rows, place: Place, dtype: str | None) -> Launch:
+    """Of ``append_rows``, which brings ``fresh``, as ``dtype``, to the pages of ``keys`` and ``values``."""
+    (batch, heads, new, d), e = fresh.k.shape, fresh.v.shape[3]
     width, v_width = padded_dim(d), padded_dim(e)
-    most = INTERPRETER_BLOCK if interpreted else GPU_TILE // max(width, v_width)
-    return {
-        "NewK": rows(place_input(fresh.k), fresh.k.shape),
-        "NewV": rows(place_input(fresh.v), fresh.v.shape),
+    most = next_power_of_two(new)
+    if place.target is None:
+        block = min(INTERPRETER_BLOCK, most)
+    else:
+        block = rows_of_a_program(new, min(GPU_TILE // max(width, v_width), most))
+    arguments = {
+        "NewK": rows(place(fresh.k, dtype), fresh.k.shape),
+        "NewV": rows(place(fresh.v, dtype), fresh.v.shape),
         "K": keys,
         "V": values,
         "p_first": place(fresh.first),
@@ -240,36 +188,6 @@ def append_arguments(
         "DV": e,
         "BLOCK_D": width,
         "BLOCK_DV": v_width,
-        "BLOCK_T": min(most, next_power_of_two(new)),
+        "BLOCK_T": block,
     }
-
-
-def flash(
-    q: torch.Tensor, keys: Rows, values: Rows, *, bound: Terms, given: Operands, tiles: Tiling
-) -> dict[str, torch.Tensor]:
-    """The flash kernel over pages: q [b, h, n, d] → out [b, h, n, e] (dtype of q), lse [b, h, n] float32."""
-    batch, heads, n, _ = q.shape
-    out = torch.empty((batch, heads, n, given.v.shape[3]), dtype=q.dtype, device=q.device)
-    lse = torch.empty((batch, heads, n), dtype=torch.float32, device=q.device)
-    if lse.numel():
-        launched = flash_arguments(q, keys, values, out, lse, bound=bound, given=given, tiles=tiles)
-        with on_device():
-            flash_forward[(batch * heads, triton.cdiv(n, tiles.block_m))](**launched)
-    return {"out": out, "lse": lse}
-
-
-def flash_arguments(
-    q: Any, keys: Rows, values: Rows, out: Any, lse: Any, *, bound: Terms, given: Operands, tiles: Tiling
-) -> dict[str, Any]:
-    """What ``flash_forward`` is launched with over pages."""
-    e = given.v.shape[3]
-    return {
-        "Q": rows(q, given.q.shape),
-        "K": keys,
-        "V": values,
-        "O": rows(out, (*given.q.shape[:3], e)),
-        "p_lse": lse,
-        "DV": e,
-        "BLOCK_DV": padded_dim(e),
-        **shared_arguments(given.q.shape, given.k.shape, bound, tiles),
-    }
+    return Launch("append_rows", append_rows, arguments, (batch * heads, triton.cdiv(new, block)))

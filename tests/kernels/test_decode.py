@@ -19,7 +19,7 @@ from kernels.decode.launch import decode, decode_terms
 from kernels.decode.merge import merge, merge_all
 from kernels.decode.splits import Plan, choose_splits, make_plan, merge_tile
 from kernels.engines.reference import reference
-from kernels.flash.arguments import rows
+from kernels.flash.arguments import Shapes, rows
 from kernels.flash.interpreter import counted_traffic
 from kernels.numerics import error_bounds
 from kernels.operands import Operands
@@ -52,7 +52,7 @@ def run(
     )  # fmt: skip
     bound = decode_terms(problem, plan, lambda array: torch.from_numpy(np.array(array)))
     keys, values = rows(k, problem.k.shape), rows(v, problem.v.shape)
-    return decode(q, keys, values, bound=bound, given=problem, plan=plan)
+    return decode(q, keys, values, bound, shapes=Shapes.of(problem), plan=plan)
 
 
 def check(spec: Any, arrays: dict[str, np.ndarray]) -> None:

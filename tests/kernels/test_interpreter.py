@@ -7,7 +7,7 @@ import pytest
 import triton.language as tl
 from triton.runtime import interpreter
 
-from kernels.flash import gradients, launch, rotation
+from kernels.flash import device
 from kernels.flash.interpreter import patched_once
 from tests.kernels.cases import compute, make
 
@@ -41,8 +41,7 @@ def test_what_is_remembered_changes_no_bit(monkeypatch, dtype, attention):
         options={"block_m": 16, "block_n": 32}, **{"return": returns},
     )  # fmt: skip
     ours = compute(spec, arrays)
-    for module in (launch, gradients, rotation):
-        monkeypatch.setattr(module, "on_device", nullcontext)
+    monkeypatch.setattr(device, "patched_once", nullcontext)
     plain = compute(spec, arrays)
     for name in returns:
         assert np.isfinite(ours[name]).all()

@@ -352,6 +352,27 @@ def test_few_queries_are_absorbed_and_many_expanded() -> None:
     assert any(note.startswith("Form absorbed, chosen") for note in notes)
 
 
+# Of 4 keys: 8 pairs · 5 + 4 keys · 12 = 88 expanded; 8 pairs · 7 + 2 queries · 12 = 80 absorbed.
+@pytest.mark.parametrize(
+    ("kv_len", "form", "says"),
+    [
+        (4, None, "absorbed, chosen since it takes the fewer: 80 multiply-adds, where expanded takes 88"),
+        (4, "expanded", "expanded, as asked for: 88 multiply-adds, where absorbed takes 80"),
+        (
+            3,
+            None,
+            "absorbed, chosen since it makes no keys and values: 66 multiply-adds, as many as expanded",
+        ),
+        (3, "expanded", "expanded, as asked for: 66 multiply-adds, as many as absorbed"),
+    ],
+)
+def test_a_result_says_why_it_has_its_form(kv_len: int, form: str | None, says: str) -> None:
+    sizes = {"batch": 1, "heads": 1, "q_len": 2, "d_c": 3, "d_nope": 2, "d_rope": 1, "d_v": 2}
+    spec, arrays = canonical(request(**sizes, kv_len=kv_len, options={"form": form} if form else {}))
+    (note,) = launch.prepare(spec, arrays, "cpu").notes
+    assert note.startswith(f"Form {says}")
+
+
 def traffic_of_absorbed(heads: int, batch: int, q_len: int, kv_len: int, block_m: int) -> int:
     """Bytes read, without those of the products with weights on either side (each input once)."""
     sizes = SIZES | {"heads": heads, "batch": batch, "q_len": q_len, "kv_len": kv_len, "d_c": 24, "d_rope": 6}

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
 from kernels.engines.reference import reference
+from kernels.flash.device import Memory
 from kernels.flash.interpreter import counted_traffic
 from kernels.numerics import error_bounds
 from kernels.operands import gather_pages, operands
 from kernels.paged import launch
 from kernels.paged.append import append_rows
-from kernels.paged.launch import append_arguments, page_rows
+from kernels.paged.launch import append_launch, page_rows
 from kernels.paged.tables import Fresh, hand_out, make_cache, put_in_pages
 from kernels.rope import rotate
 from kernels.spec import SpecError
@@ -245,12 +246,12 @@ def test_new_rows_go_to_their_slots_and_nothing_else_is_written(
                 target[page, slot] = source[b, :, i]
 
     (k_memory, k), (v_memory, v) = (fenced(page) for page in pages)
-    place = lambda array: torch.from_numpy(np.array(array))  # noqa: E731
+    place = Memory("cpu")
     keys, values = (
         page_rows(inner, page.shape, place(table), table.shape)
         for inner, page in zip((k, v), pages, strict=True)
     )
-    launched = append_arguments(fresh, keys, values, place, place, interpreted=True)
+    launched = append_launch(fresh, keys, values, place, "float32").arguments
     launched["BLOCK_T"] = block or launched["BLOCK_T"]
     for _ in range(2):  # once more changes nothing
         append_rows[(batch * heads, -(-new // launched["BLOCK_T"]))](**launched)

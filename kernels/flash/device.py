@@ -1,0 +1,107 @@
+"""Where kernels run, on a GPU or in Triton's interpreter: the memory there, and how a kernel is launched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from triton.runtime import driver
+from triton.runtime.errors import OutOfResources
+
+from kernels.engines import Array, CannotRunError
+from kernels.engines.tensors import to_tensor
+from kernels.flash.interpreter import INTERPRETED, patched_once
+from kernels.flash.tiles import next_power_of_two
+from kernels.spec.model import RunSpec
+from kernels.targets import nearest
+
+# Programs along each axis of a grid (CUDA C++ Programming Guide, "Compute Capabilities").
+GRID_LIMITS = (2**31 - 1, 2**16 - 1, 2**16 - 1)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A ``kernels.engines.Place``: the memory of ``device``, "cpu" or "cuda"."""
+
+    device: str
+
+    @property
+    def target(self) -> str | None:
+        """The key of ``kernels.targets.TARGETS`` that suits the current GPU; None in the interpreter."""
+        return None if INTERPRETED else nearest(int(driver.active.get_current_target().arch))
+
+    def __call__(self, array: Array, dtype: str | None = None) -> torch.Tensor:
+        return to_tensor(array, self.device, dtype)
+
+
+def multiprocessors(device: str) -> int | None:
+    """How many the GPU has; None in the interpreter."""
+    if INTERPRETED or device == "cpu":
+        return None
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def require_triton(device: str, engine: str) -> None:
+    """Raises CannotRunError where no kernel can run."""
+    if device == "cpu" and not INTERPRETED:
+        raise CannotRunError(
+            f"the {engine} engine needs a CUDA GPU, or a process started with TRITON_INTERPRET=1 so that "
+            "Triton's interpreter runs the kernel on the CPU"
+        )
+
+
+def working_dtype(spec: RunSpec) -> tuple[str, tuple[str, ...]]:
+    """What the kernels compute on, and what must be said about it."""
+    if INTERPRETED and spec.dtype == "bfloat16":
+        return "float32", (
+            "bfloat16 under the interpreter: inputs rounded to bfloat16, computed in float32, out "
+            "rounded back",
+        )
+    return spec.dtype, ()
+
+
+class Launch(NamedTuple):
+    """A kernel with all that it is given; without its grid what ``kernels_of`` yields."""
+
+    name: str
+    kernel: Any
+    arguments: dict[str, Any]
+    grid: tuple[int, ...]
+
+
+def launch(name: str, kernel: Any, arguments: Mapping[str, Any], grid: tuple[int, ...]) -> None:
+    """Run ``kernel`` once for every place of ``grid``; not at all where an axis has none.
+
+    Raises CannotRunError where the GPU cannot hold the tiles, or has no grid so large.
+    """
+    if 0 in grid:
+        return
+    if INTERPRETED:
+        with patched_once():
+            kernel[grid](**arguments)
+        return
+    check_grid(name, grid)
+    try:
+        kernel[grid](**arguments)
+    except OutOfResources as error:
+        raise CannotRunError(
+            f"these tiles do not fit this GPU ({error}): ask for a smaller block_m or block_n"
+        ) from error
+
+
+def check_grid(name: str, grid: tuple[int, ...]) -> None:
+    """Raises CannotRunError where a grid is beyond those of CUDA."""
+    for axis, (programs, most) in enumerate(zip(grid, GRID_LIMITS, strict=False)):
+        if programs > most:
+            raise CannotRunError(
+                f"{name} takes {programs:,} programs along axis {axis} of its grid, and CUDA has at most "
+                f"{most:,} there: ask for a larger block_m or block_n, or send shorter sequences"
+            )
+
+
+def rows_of_a_program(length: int, block: int) -> int:
+    """``block``, a power of two, or as many more as keep the programs for ``length`` rows within an axis of a
+    grid that is not the first."""
+    return max(block, next_power_of_two(-(-length // GRID_LIMITS[1])))
