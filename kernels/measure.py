@@ -20,6 +20,11 @@ import numpy as np
 STATUS = Path("/proc/self/status")
 CLEAR_REFS = Path("/proc/self/clear_refs")
 
+# How a peak was read, as a result says it.
+ALLOCATOR = "peak of what torch had allocated on the GPU, above what it held before the run"
+HIGH_WATER = "peak memory of the worker process, above what it held before the run"
+HIGHEST_EVER = "peak memory of the worker process, above its highest before the run"
+
 
 class PeakMemory:
     """The highest memory use since construction, above the level at construction.
@@ -38,14 +43,14 @@ class PeakMemory:
 
             _l2_cover(torch.cuda.current_device())  # before, so that it is not part of the peak
             torch.cuda.reset_peak_memory_stats()
-            self.before, self.method = torch.cuda.memory_allocated(), "torch.cuda.max_memory_allocated"
+            self.before, self.method = torch.cuda.memory_allocated(), ALLOCATOR
             return
         _give_back_freed_memory()
         try:
             CLEAR_REFS.write_text("5")
-            self.before, self.method = _status_bytes("VmRSS"), "VmHWM above the resident size before"
+            self.before, self.method = _status_bytes("VmRSS"), HIGH_WATER
         except (OSError, LookupError):
-            self.before, self.method = _max_rss(), "ru_maxrss above its value before"
+            self.before, self.method = _max_rss(), HIGHEST_EVER
 
     def peak_bytes(self) -> int:
         """Bytes above the level at construction, now."""
@@ -53,7 +58,7 @@ class PeakMemory:
             import torch
 
             return max(0, torch.cuda.max_memory_allocated() - self.before)
-        after = _status_bytes("VmHWM") if self.method.startswith("VmHWM") else _max_rss()
+        after = _status_bytes("VmHWM") if self.method == HIGH_WATER else _max_rss()
         return max(0, after - self.before)
 
 
