@@ -40,6 +40,7 @@ from kernels.paged.tables import Cache, Fresh, make_cache, page_size
 from kernels.quantise import QuantisedCache, held, quantised_cache
 from kernels.registry import MAX_DECODE_LEN
 from kernels.spec.model import RunSpec
+from kernels.spec.results import PRESENT
 
 KERNEL_VERSION = version_of(Path(__file__).parent, ("append.py",), DECODE_VERSION)
 GPU_TILE = 4096  # numbers of a tile of tokens that are appended
@@ -86,7 +87,7 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
 
     def collect(results: Mapping[str, Any]) -> dict[str, Array]:
         whole = held(given, quantised)
-        if quantised is None and any(name.startswith("present") for name in spec.returns):
+        if quantised is None and any(name in PRESENT for name in spec.returns):
             whole = operands(spec, arrays, dtype=np.float32)
         return as_inputs(spec, arrays, whole, to_numpy(results))
 
