@@ -1,0 +1,1 @@
+"""From the JSON body of a simulation to its answer, one module for each simulator."""
