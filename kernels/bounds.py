@@ -11,8 +11,8 @@ rounding error analysis*). P are the weights of a row, Σ runs over its keys j, 
       ε_j = a·(2 + λ√d)·|scale|·|q|·|k_j|                      the product and its scaling
           + 2(u + 4a)·|scale|·‖q‖·‖k_j‖                        RoPE: rotated q and k are rounded
           + 16a·|softcapped_j|                                 softcap: division, tanh, multiplication
-          + 3a·(|slope·distance_j| + |bias_j|)                 ALiBi and an additive mask
-          + 3a·(|s_j| + |lse| + ln m) + 4a                     the sum, minus the maximum, the exponential
+          + 3a·(|slope·distance_j| + |bias_j| + |s_j|)         ALiBi and an additive mask, where there are any
+          + 3a·(|s_j − lse| + ln m) + 4a                       minus the maximum, and the exponential
   and by what vanishes below the smallest normal number τ of float32: τ·(|q|·|k_j| + softcap).
 * A weight is multiplied by e^δ, |δ| ≤ ε_j, before the row is divided by its sum. With ρ_j = e^ε_j − 1,
       out′ − out = Σ P_j r_j (v_j − out) / (1 + Σ P_j r_j),   |r_j| ≤ ρ_j,
@@ -41,7 +41,8 @@ rounding error analysis*). P are the weights of a row, Σ runs over its keys j, 
       min(Σ P_j(1 + π_j)·ν_j, max ν),
   and by u·Σ P_j|v′_j| where decoded values are rounded to the dtype.
 * π_j = e^R·(ρ_j + R) + 2λ√m·a + 4a bounds the relative error of a weight, R + 2λ√m·a + a·(4 + |lse|) the
-  error of the LSE.
+  error of the LSE. Not so of a weight that is made from an LSE in float32, as torch's fused kernels do for
+  gradients: for engine sdpa their π_j is larger by 2a·|lse|.
 * Gradients, with dP = dO·Vᵀ, Δ = Σ P_j dP_j and dmasked = P ∘ (dP − Δ):
       dmasked errs by  E = |dmasked|·(π + u + 4a) + P ∘ (θ + D),
           θ = a·(2 + λ√e)·|dO|·|V|ᵀ,    D = |dO|·(bound of out) + Σ P_j θ_j     (Δ from dO·out or from P·dP)
@@ -126,15 +127,16 @@ class Bounds:
             score += scale * self.lost * math.sqrt(d) * np.add.outer(*norms)
         if given.latents is not None:
             score += scale * self._latent_scores(head, given.latents)
-        logit = _sizes(head.results["masked_scores"])
+        masked = head.results["masked_scores"]
+        logit = _sizes(masked - _finite(head.results["lse"])[:, None])
         logit *= 3 * a
         logit += score
-        logit += (3 * a * (_sizes(head.results["lse"]) + math.log(m + 1)) + 4 * a)[:, None]
+        logit += 3 * a * math.log(m + 1) + 4 * a
         if given.softcap:
             logit += 16 * a * np.abs(head.results["softcapped_scores"]) + self.tiny * given.softcap
-        for added in (head.alibi, head.bias):
-            if isinstance(added, np.ndarray):
-                logit += 3 * a * _sizes(added)
+        added = [_sizes(x) for x in (head.alibi, head.bias) if isinstance(x, np.ndarray)]
+        for sizes in [*added, _sizes(masked)] if added else []:
+            logit += 3 * a * sizes
         return score, logit
 
     def _forward(self, head: Head, score: Array, logit: Array) -> dict[str, Array]:
@@ -188,7 +190,7 @@ class Bounds:
             large = np.exp(np.minimum(exponent + 2 * logit, 600.0))
             squares = np.where(logit < 1.0, weights * np.square(2 * logit), large).sum(1)
         if math.isfinite(head.sink):
-            sink = 3 * a * (abs(head.sink) + np.abs(lse)) + 4 * a
+            sink = 3 * a * (np.abs(head.sink - lse) + math.log(len(head.k) + 1)) + 4 * a
             squares = squares + np.exp(np.minimum(head.sink - lse + 2 * sink, 600.0)) * np.square(2 * sink)
         return np.sqrt(squares), grown
 
@@ -226,6 +228,8 @@ class Bounds:
             return {}
         dout = self.dout[head.b, head.h, :n].astype(np.float64)
         upstream, weights, moved = np.abs(dout), results["weights"], found["weights"]
+        if self.spec.engine == "sdpa":
+            moved = moved + weights * (2 * a * _sizes(results["lse"]))[:, None]
         theta = a * (2 + LAMBDA * math.sqrt(e)) * (upstream @ np.abs(head.v).T)
         dweights = dout @ head.v.T
         distance = np.abs(dweights - (weights * dweights).sum(1, keepdims=True))
