@@ -49,16 +49,16 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     plan = make_plan(spec, multiprocessors=multiprocessors(device))
     cache = quantised_cache(spec, given)
     q, (keys, values) = place(given.q, dtype), cache_rows(given, cache, place, dtype)
-    bound, shapes = decode_terms(given, plan, place), Shapes.of(given)
+    logit_terms, shapes = decode_terms(given, plan, place), Shapes.of(given)
 
     def compute() -> Mapping[str, Any]:
-        results = decode(q, keys, values, bound, shapes=shapes, plan=plan)
+        results = decode(q, keys, values, logit_terms, shapes=shapes, plan=plan)
         return {**results, "out": results["out"].to(TORCH_DTYPES[spec.dtype])}
 
     def collect(results: Mapping[str, Any]) -> dict[str, Array]:
         return as_inputs(spec, arrays, held(given, cache), to_numpy(results))
 
-    return Prepared(compute, collect, (*notes, said(plan)))
+    return Prepared(compute, collect, (*notes, plan_note(plan)))
 
 
 def kernels_of(spec: RunSpec, arrays: Mapping[str, Array], place: Place) -> Kernels:
@@ -82,7 +82,7 @@ def decode_kernels(spec: RunSpec, given: Operands, keys: Rows, values: Rows, pla
     yield from (one[:3] for one in launches)
 
 
-def said(plan: Plan) -> str:
+def plan_note(plan: Plan) -> str:
     """What a result says of how it was computed."""
     splits = "1 split" if plan.num_splits == 1 else f"{plan.num_splits} splits"
     return f"Keys read in {splits}, {plan.block_n} keys to a tile."
@@ -94,10 +94,10 @@ def decode_terms(given: Operands, plan: Plan, place: Place) -> Terms:
 
 
 def decode(
-    q: torch.Tensor, keys: Rows, values: Rows, bound: Terms, *, shapes: Shapes, plan: Plan
+    q: torch.Tensor, keys: Rows, values: Rows, logit_terms: Terms, *, shapes: Shapes, plan: Plan
 ) -> dict[str, torch.Tensor]:
     """q [b, h, n, d] contiguous, keys and values in a row or in pages, numbers or codes → out [b, h, n, e]
-    (dtype of q), lse [b, h, n] float32. ``bound``: see ``decode_terms``."""
+    (dtype of q), lse [b, h, n] float32. ``logit_terms``: see ``decode_terms``."""
     batch, heads, n, _ = shapes.q
     splits, count, v_dim = plan.num_splits, batch * heads * n, shapes.v[3]
 
@@ -109,8 +109,9 @@ def decode(
         "lse": full(batch, heads, n),
     }
     states = {"m": full(splits, count), "l": full(splits, count), "o": full(splits, count, v_dim)}
+    pointers = {"q": q, **results, **states}
     for one in decode_launches(
-        {"q": q, **results, **states}, keys, values, bound, shapes=shapes, plan=plan, interpreted=INTERPRETED
+        pointers, keys, values, logit_terms, shapes=shapes, plan=plan, interpreted=INTERPRETED
     ):
         launch(*one)
     return results
@@ -120,7 +121,7 @@ def decode_launches(
     pointers: Mapping[str, Any],
     keys: Rows,
     values: Rows,
-    bound: Terms,
+    logit_terms: Terms,
     *,
     shapes: Shapes,
     plan: Plan,
@@ -132,7 +133,7 @@ def decode_launches(
     count = batch * heads * n
     states = States(pointers["m"], pointers["l"], pointers["o"], count)
     both = {"S": states, "num_splits": plan.num_splits, "DV": v_dim, "BLOCK_DV": padded_dim(v_dim)}
-    shared = shared_arguments(shapes, bound, (plan.block_m, plan.block_n))
+    shared = shared_arguments(shapes, logit_terms, (plan.block_m, plan.block_n))
     split = {"Q": rows(pointers["q"], shapes.q), "K": keys, "V": values, **both, **shared}
     block_rows, block_splits = merge_tile(count, plan.num_splits, v_dim, interpreted=interpreted)
     merge = {"p_out": pointers["out"], "p_lse": pointers["lse"], **both}

@@ -16,6 +16,7 @@ from kernels.engines import Array, Place
 from kernels.flash.codes import Codes
 from kernels.flash.logits import Terms
 from kernels.flash.memory import Matrix, Rows, Vector
+from kernels.flash.tile_map import tile_map
 from kernels.flash.tiles import padded_dim
 from kernels.operands import Operands
 from kernels.quantise import Quantised, QuantisedCache
@@ -74,13 +75,13 @@ def strides(shape: Shape) -> tuple[int, ...]:
     return tuple(0 if size == 1 else step for size, step in zip(shape, steps, strict=True))
 
 
-def shared_arguments(shapes: Shapes, bound: Terms, tiles: Tiles) -> dict[str, Any]:
+def shared_arguments(shapes: Shapes, logit_terms: Terms, tiles: Tiles) -> dict[str, Any]:
     """What a kernel that works on tiles is launched with beside its arrays; ``tiles``: (block_m, block_n), or
     a Tiling, which also says warps and stages."""
     _, heads, n, d = shapes.q
     options = tiles._asdict() if isinstance(tiles, Tiling) else {}
     return {
-        "T": bound,
+        "T": logit_terms,
         "num_heads": heads,
         "group": shapes.group,
         "q_len": n,
@@ -152,56 +153,13 @@ def matrix(array: Array, place: Place) -> Matrix:
     return Matrix(place(array), *strides(array.shape))
 
 
-def retiled(bound: Terms, given: Operands, tiles: Tiles, place: Place) -> Terms:
+def retiled(logit_terms: Terms, given: Operands, tiles: Tiles, place: Place) -> Terms:
     """``terms(given, tiles, place)`` from those for other tiles, with which it shares all else."""
-    return bound._replace(visits=_visits(given, tiles, place, listed=bound.q_positions is not None))
+    return logit_terms._replace(
+        visits=_visits(given, tiles, place, listed=logit_terms.q_positions is not None)
+    )
 
 
 def _visits(given: Operands, tiles: Tiles, place: Place, *, listed: bool, group: int = 1) -> Matrix | None:
-    """Which tiles hold a visible pair, where that takes more than the arithmetic of ``key_bounds``."""
-    found = []
-    if given.mask is not None:
-        found.append(any_in_tiles(given.mask, given, tiles))
-    if given.bias is not None and bool(np.isneginf(given.bias).any()):
-        found.append(any_in_tiles(~np.isneginf(given.bias), given, tiles))
-    if listed and (given.left is not None or given.right is not None):
-        found.append(_within_window(given, tiles))
-    if not found:
-        return None
-    together = found[0]
-    for one in found[1:]:
-        together = together & one
-    if together.shape[1] > 1:
-        together = np.logical_or.reduceat(together, np.arange(0, together.shape[1], group), 1)
-    return matrix(together.astype(np.int8), place)
-
-
-def any_in_tiles(mask: Array, given: Operands, tiles: Tiles) -> Array:
-    """[b, h, n, m] booleans (or what broadcasts to it) → [b, h, n tiles, m tiles]: any in the tile?"""
-    for axis, length, block in ((2, given.q.shape[2], tiles[0]), (3, given.k.shape[2], tiles[1])):
-        starts = np.arange(0, length, block)
-        if mask.shape[axis] == 1 or not length:
-            mask = np.repeat(mask[:, :, :1] if axis == 2 else mask[..., :1], len(starts), axis)
-        else:
-            mask = np.logical_or.reduceat(mask, starts, axis)
-    return mask
-
-
-def _within_window(given: Operands, tiles: Tiles) -> Array:
-    """[b or 1, 1, n tiles, m tiles]: may a query position of the tile see a key position of the tile?"""
-    q_low, q_high = _extremes(given.q_positions, tiles[0])
-    kv_low, kv_high = _extremes(given.kv_positions, tiles[1])
-    seen = np.ones((max(len(q_low), len(kv_low)), q_low.shape[1], kv_low.shape[1]), np.bool_)
-    if given.right is not None:
-        seen &= kv_low[:, None, :] <= q_high[:, :, None] + given.right
-    if given.left is not None:
-        seen &= kv_high[:, None, :] >= q_low[:, :, None] - given.left
-    return seen[:, None]
-
-
-def _extremes(positions: Array, block: int) -> tuple[Array, Array]:
-    """The smallest and the largest position of each tile: [b or 1, tiles] each."""
-    starts = np.arange(0, positions.shape[1], block)
-    if not len(starts):
-        return positions[:, :0], positions[:, :0]
-    return np.minimum.reduceat(positions, starts, 1), np.maximum.reduceat(positions, starts, 1)
+    found = tile_map(given, tiles, listed=listed, group=group)
+    return None if found is None else matrix(found, place)

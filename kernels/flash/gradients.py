@@ -35,8 +35,8 @@ def kernels_of(spec: RunSpec, given: Operands, place: Place) -> Kernels:
     inputs, full = place(given.q, spec.dtype), place(given.q, "float32")
     pointers = dict.fromkeys(("q", "k", "v", "out", "dout", *GRADIENTS), inputs) | {"dots": full}
     tiles = backward_tiles(spec, interpreted=place.target is None)
-    bound = terms(given, tiles, place)
-    launches = backward_launches(pointers, Kept(full, full), Shapes.of(given), bound, tiles)
+    logit_terms = terms(given, tiles, place)
+    launches = backward_launches(pointers, Kept(full, full), Shapes.of(given), logit_terms, tiles)
     yield from (one[:3] for one in launches if is_needed(one, spec.returns))
 
 
@@ -49,7 +49,7 @@ def backward(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    bound: Terms,
+    logit_terms: Terms,
     *,
     out: torch.Tensor,
     kept: Kept,
@@ -60,21 +60,21 @@ def backward(
     """Those of dq, dk and dv that are ``wanted``, each of its input's shape and dtype; sums are float32.
 
     q [b, h, n, d], k [b, h_kv, m, d], v [b, h_kv, m, e], contiguous; out [b, h, n, e] and ``kept`` ([b, h, n]
-    each) as ``launch.forward`` gave them for these; dout like out. ``bound``: see ``arguments.terms``, for
-    the ``tiles`` (block_m, block_n) of the backward pass.
+    each) as ``launch.forward`` gave them for these; dout like out. ``logit_terms``: see ``arguments.terms``,
+    for the ``tiles`` (block_m, block_n) of the backward pass.
     """
     pointers = {"q": q, "k": k, "v": v, "out": out, "dout": dout}
     for name, like in (("dots", kept.p_m), ("dq", q), ("dk", k), ("dv", v)):
         pointers[name] = torch.empty(tuple(like.shape), dtype=like.dtype, device=like.device)
     shapes = Shapes(tuple(q.shape), tuple(k.shape), tuple(v.shape))
-    for one in backward_launches(pointers, kept, shapes, bound, tiles):
+    for one in backward_launches(pointers, kept, shapes, logit_terms, tiles):
         if is_needed(one, wanted):
             launch(*one)
     return {name: pointers[name] for name in GRADIENTS if name in wanted}
 
 
 def backward_launches(
-    pointers: Mapping[str, Any], kept: Kept, shapes: Shapes, bound: Terms, tiles: tuple[int, int]
+    pointers: Mapping[str, Any], kept: Kept, shapes: Shapes, logit_terms: Terms, tiles: tuple[int, int]
 ) -> list[Launch]:
     """Of every kernel. ``pointers``: of q, k, v, out, dout, dq, dk, dv, and of dots, Δ, which row_dots makes
     for the others."""
@@ -82,7 +82,7 @@ def backward_launches(
     shape_of = {"q": shapes.q, "k": shapes.k, "v": shapes.v, "dq": shapes.q, "dk": shapes.k, "dv": shapes.v}
     shape_of |= dict.fromkeys(("out", "dout"), (*shapes.q[:3], v_dim))
     at = {name: rows(pointers[name], shape) for name, shape in shape_of.items()}
-    shared = shared_arguments(shapes, bound, tiles) | {"E": v_dim, "BLOCK_E": padded_dim(v_dim)}
+    shared = shared_arguments(shapes, logit_terms, tiles) | {"E": v_dim, "BLOCK_E": padded_dim(v_dim)}
     by_row = ("T", "num_heads", "q_len", "kv_len", "E", "BLOCK_E", "BLOCK_M")
     rebuild = Rebuild(at["q"], at["dout"], kept, pointers["dots"])
     both = {"B": rebuild, "K": at["k"], "V": at["v"], **shared}

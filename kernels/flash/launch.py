@@ -58,17 +58,17 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     sized = replace(spec, dtype=dtype)
     tiles, scores_tiles = tilings(sized, place.target)
     tiles_back = backward_tiles(sized, interpreted=place.target is None)
-    bound = terms(given, tiles, place)
-    bound_back = bound if tiles_back == tiles[:2] else retiled(bound, given, tiles_back, place)
+    logit_terms = terms(given, tiles, place)
+    terms_back = logit_terms if tiles_back == tiles[:2] else retiled(logit_terms, given, tiles_back, place)
     shapes = Shapes.of(given)
 
     def compute() -> Mapping[str, Any]:
         results = attend(
-            q, keys, values, bound, shapes=shapes, tiles=tiles, scores_tiles=scores_tiles, wanted=wanted
+            q, keys, values, logit_terms, shapes=shapes, tiles=tiles, scores_tiles=scores_tiles, wanted=wanted
         )
         if dout is not None:
             results |= gradients.backward(
-                q, keys.p, values.p, bound_back, out=results["out"], kept=Kept(results["m"], results["l"]),
+                q, keys.p, values.p, terms_back, out=results["out"], kept=Kept(results["m"], results["l"]),
                 dout=dout, tiles=tiles_back, wanted=wanted,
             )  # fmt: skip
         results["out"] = results["out"].to(TORCH_DTYPES[spec.dtype])
@@ -95,10 +95,10 @@ def forward_kernels(spec: RunSpec, given: Operands, keys: Rows, values: Rows, pl
     tiles, scores_tiles = tilings(spec, place.target)
     inputs, full, shapes = place(given.q, spec.dtype), place(given.q, "float32"), Shapes.of(given)
     results = dict.fromkeys(written(wanted_results(spec), shapes), full) | {"out": inputs}
-    bound = terms(given, tiles, place)
     launches = forward_launches(
-        inputs, keys, values, results, shapes=shapes, bound=bound, tiles=tiles, scores_tiles=scores_tiles
-    )
+        inputs, keys, values, results, shapes=shapes, logit_terms=terms(given, tiles, place), tiles=tiles,
+        scores_tiles=scores_tiles,
+    )  # fmt: skip
     yield from (one[:3] for one in launches)
 
 
@@ -117,7 +117,7 @@ def forward(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    bound: Terms,
+    logit_terms: Terms,
     *,
     tiles: Tiles,
     wanted: Collection[str] = ("out", "lse"),
@@ -125,14 +125,14 @@ def forward(
     """``attend`` for k [b, h_kv, m, d] and v [b, h_kv, m, e], contiguous and of the dtype of q."""
     shapes = Shapes(tuple(q.shape), tuple(k.shape), tuple(v.shape))
     keys, values = rows(k, shapes.k), rows(v, shapes.v)
-    return attend(q, keys, values, bound, shapes=shapes, tiles=Tiling(*tiles), wanted=wanted)
+    return attend(q, keys, values, logit_terms, shapes=shapes, tiles=Tiling(*tiles), wanted=wanted)
 
 
 def attend(
     q: torch.Tensor,
     keys: Rows,
     values: Rows,
-    bound: Terms,
+    logit_terms: Terms,
     *,
     shapes: Shapes,
     tiles: Tiling,
@@ -142,16 +142,17 @@ def attend(
     """q [b, h, n, d] contiguous, keys and values in a row or in pages, numbers or codes → what ``written``
     lists: out of the dtype of q, the rest float32.
 
-    ``bound``: see ``arguments.terms``, for ``tiles``. The matrices are made in ``scores_tiles`` (None: in
-    ``tiles`` too).
+    ``logit_terms``: see ``arguments.terms``, for ``tiles``. The matrices are made in ``scores_tiles`` (None:
+    in ``tiles`` too).
     """
     results = {
         name: torch.empty(shape, dtype=q.dtype if name == "out" else torch.float32, device=q.device)
         for name, shape in written(wanted, shapes).items()
     }
     for one in forward_launches(
-        q, keys, values, results, shapes=shapes, bound=bound, tiles=tiles, scores_tiles=scores_tiles or tiles
-    ):
+        q, keys, values, results, shapes=shapes, logit_terms=logit_terms, tiles=tiles,
+        scores_tiles=scores_tiles or tiles,
+    ):  # fmt: skip
         launch(*one)
     return results
 
@@ -173,7 +174,7 @@ def forward_launches(
     results: Mapping[str, Any],
     *,
     shapes: Shapes,
-    bound: Terms,
+    logit_terms: Terms,
     tiles: Tiling,
     scores_tiles: Tiling,
 ) -> list[Launch]:
@@ -191,13 +192,13 @@ def forward_launches(
         "kept": kept,
         "DV": v_dim,
         "BLOCK_DV": padded_dim(v_dim),
-        **shared_arguments(shapes, bound, tiles),
+        **shared_arguments(shapes, logit_terms, tiles),
     }
     grid = (batch * heads, triton.cdiv(n, tiles.block_m))
     launches = [Launch("flash_forward", flash_forward, arguments, grid)]
     if any(name in results for name in MATRICES):
         matrices = {argument: results.get(name) for name, argument in MATRIX_ARGUMENTS.items()}
-        shared = shared_arguments(shapes, bound, scores_tiles)
+        shared = shared_arguments(shapes, logit_terms, scores_tiles)
         arguments = {"Q": queries, "K": keys, "kept": kept, **matrices, **shared}
         by_tile = (triton.cdiv(n, scores_tiles.block_m), triton.cdiv(m, scores_tiles.block_n))
         launches.append(Launch("flash_scores", flash_scores, arguments, (batch * heads, *by_tile)))

@@ -17,7 +17,8 @@ from kernels.flash.memory import Matrix, Rows
 from kernels.flash.tiles import padded_dim
 from kernels.mla.forms import projection_tiles
 from kernels.mla.kernel import latent_attention, project
-from kernels.operands import Latents, Operands
+from kernels.operands import Operands
+from kernels.spec.latent import MLA_INPUTS
 from kernels.tuning import Tiling
 
 
@@ -33,9 +34,9 @@ class LatentShapes:
     w_uv: Shape
 
     @classmethod
-    def of(cls, latents: Latents) -> LatentShapes:
-        """As ``Latents`` has them."""
-        return cls(**{name: getattr(latents, name).shape for name in cls.__dataclass_fields__})
+    def of(cls, inputs: Mapping[str, Any]) -> LatentShapes:
+        """Of arrays or tensors by name, as ``Latents`` has them."""
+        return cls(**{name: tuple(inputs[name].shape) for name in MLA_INPUTS})
 
     @property
     def sums(self) -> Shape:
@@ -67,7 +68,7 @@ def latent_terms(given: Operands, block_n: int, place: Place) -> Terms:
 def absorbed_launches(
     shapes: LatentShapes,
     at: Mapping[str, Any],
-    bound: Terms,
+    logit_terms: Terms,
     tiles: Tiling,
     *,
     dtype: str,
@@ -75,8 +76,8 @@ def absorbed_launches(
 ) -> list[Launch]:
     """Queries absorbed, attention over latents, and what it sums up released into values.
 
-    ``at``: the pointers, by name: the inputs, ``absorbed`` and ``sums``, ``out`` and ``lse``. ``bound``: see
-    ``latent_terms``.
+    ``at``: the pointers, by name: the inputs, ``absorbed`` and ``sums``, ``out`` and ``lse``.
+    ``logit_terms``: see ``latent_terms``.
     """
     batch, heads, q_len, _ = shapes.q_nope
     product = partial(_projection, dtype=dtype, interpreted=interpreted)
@@ -94,7 +95,7 @@ def absorbed_launches(
         "K_ROPE": k_rope,
         "O": sums,
         "p_lse": at["lse"],
-        "T": bound,
+        "T": logit_terms,
         "num_heads": heads,
         "q_len": q_len,
         "kv_len": shapes.c_kv[2],

@@ -61,7 +61,7 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     def collect(results: Mapping[str, Any]) -> dict[str, Array]:
         return as_inputs(spec, arrays, given, to_numpy(results))
 
-    return Prepared(compute, collect, (*notes, said(spec, form)))
+    return Prepared(compute, collect, (*notes, form_note(spec, form)))
 
 
 def kernels_of(spec: RunSpec, arrays: Mapping[str, Array], place: Place) -> Kernels:
@@ -70,14 +70,14 @@ def kernels_of(spec: RunSpec, arrays: Mapping[str, Array], place: Place) -> Kern
     given = operands(spec, arrays, dtype=np.float32, expand=False, rotate=rotate)
     if given.latents is None:
         raise ValueError("a spec of engine mla has the inputs of MLA")
-    shapes, interpreted = LatentShapes.of(given.latents), place.target is None
+    shapes, interpreted = LatentShapes.of(vars(given.latents)), place.target is None
     number, full = place(given.latents.c_kv, spec.dtype), place(given.latents.c_kv, "float32")
     at = dict.fromkeys((*MLA_INPUTS, "absorbed", "sums", "out", "keys", "values"), number) | {"lse": full}
     if chosen_form(spec) == "absorbed":
         tiles = latent_tiles(spec, interpreted=interpreted)
-        bound = latent_terms(given, tiles.block_n, place)
+        logit_terms = latent_terms(given, tiles.block_n, place)
         absorb, attention, release = absorbed_launches(
-            shapes, at, bound, tiles, dtype=spec.dtype, interpreted=interpreted
+            shapes, at, logit_terms, tiles, dtype=spec.dtype, interpreted=interpreted
         )
         yield from (one[:3] for one in (attention, absorb, release))
     else:
@@ -88,7 +88,7 @@ def kernels_of(spec: RunSpec, arrays: Mapping[str, Array], place: Place) -> Kern
     yield from rotations
 
 
-def said(spec: RunSpec, form: str) -> str:
+def form_note(spec: RunSpec, form: str) -> str:
     """What a result says of its form, and why it was that one."""
     (other,) = (name for name in FORMS if name != form)
     mine, its = multiply_adds(spec, form), multiply_adds(spec, other)
@@ -102,12 +102,12 @@ def said(spec: RunSpec, form: str) -> str:
     return f"Form {form}, {why}: {mine:,} multiply-adds, {beside}."
 
 
-def absorbed(inputs: Mapping[str, torch.Tensor], bound: Terms, *, tiles: Tiles) -> Tensors:
+def absorbed(inputs: Mapping[str, torch.Tensor], logit_terms: Terms, *, tiles: Tiles) -> Tensors:
     """``inputs`` as in ``Latents``, contiguous, of one dtype → out [b, h, n, e] of that dtype, lse [b, h, n].
 
-    ``bound``: see ``arguments.latent_terms``.
+    ``logit_terms``: see ``arguments.latent_terms``.
     """
-    shapes = LatentShapes(**{name: tuple(inputs[name].shape) for name in MLA_INPUTS})
+    shapes = LatentShapes.of(inputs)
     made = {
         "absorbed": _empty_like(inputs, shapes.sums),
         "sums": _empty_like(inputs, shapes.sums),
@@ -115,15 +115,15 @@ def absorbed(inputs: Mapping[str, torch.Tensor], bound: Terms, *, tiles: Tiles) 
         "lse": torch.empty(shapes.sums[:3], dtype=torch.float32, device=inputs["c_kv"].device),
     }
     for one in absorbed_launches(
-        shapes, {**inputs, **made}, bound, Tiling(*tiles), dtype=_dtype(inputs), interpreted=INTERPRETED
+        shapes, {**inputs, **made}, logit_terms, Tiling(*tiles), dtype=_dtype(inputs), interpreted=INTERPRETED
     ):
         launch(*one)
     return {"out": made["out"], "lse": made["lse"]}
 
 
-def expanded(inputs: Mapping[str, torch.Tensor], bound: Terms, *, tiles: Tiles) -> Tensors:
-    """As ``absorbed``, by way of all keys and values; ``bound``: see ``flash.arguments.terms``."""
-    shapes = LatentShapes(**{name: tuple(inputs[name].shape) for name in MLA_INPUTS})
+def expanded(inputs: Mapping[str, torch.Tensor], logit_terms: Terms, *, tiles: Tiles) -> Tensors:
+    """As ``absorbed``, by way of all keys and values; ``logit_terms``: see ``flash.arguments.terms``."""
+    shapes = LatentShapes.of(inputs)
     keys, values = _empty_like(inputs, shapes.keys), _empty_like(inputs, shapes.values)
     for one in expanded_launches(
         shapes, {**inputs, "keys": keys, "values": values}, dtype=_dtype(inputs), interpreted=INTERPRETED
@@ -131,7 +131,7 @@ def expanded(inputs: Mapping[str, torch.Tensor], bound: Terms, *, tiles: Tiles) 
         launch(*one)
     keys[..., shapes.w_uk[3] :] = inputs["k_rope"]
     queries = torch.cat([inputs["q_nope"], inputs["q_rope"]], dim=3)
-    return forward(queries, keys, values, bound, tiles=tiles)
+    return forward(queries, keys, values, logit_terms, tiles=tiles)
 
 
 def largest_product(latents: Latents) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 import triton
 
 from kernels.decode.launch import KERNEL_VERSION as DECODE_VERSION
-from kernels.decode.launch import decode, decode_kernels, decode_terms, said
+from kernels.decode.launch import decode, decode_kernels, decode_terms, plan_note
 from kernels.decode.splits import make_plan
 from kernels.engines import Array, Kernels, Place, Prepared, version_of
 from kernels.engines.tensors import TORCH_DTYPES, as_inputs, to_numpy
@@ -72,12 +72,12 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     how: tuple[str, ...] = ()
     if spec.q_len <= MAX_DECODE_LEN:
         plan = make_plan(spec, multiprocessors=multiprocessors(device))
-        how, bound = (said(plan),), decode_terms(given, plan, place)
-        run = partial(decode, q, keys, values, bound, shapes=Shapes.of(given), plan=plan)
+        how, logit_terms = (plan_note(plan),), decode_terms(given, plan, place)
+        run = partial(decode, q, keys, values, logit_terms, shapes=Shapes.of(given), plan=plan)
     else:
         tiles = choose_tiling(spec, place.target)
-        bound = terms(given, tiles, place)
-        run = partial(attend, q, keys, values, bound, shapes=Shapes.of(given), tiles=tiles)
+        logit_terms = terms(given, tiles, place)
+        run = partial(attend, q, keys, values, logit_terms, shapes=Shapes.of(given), tiles=tiles)
 
     def compute() -> Mapping[str, Any]:
         for one in appends:  # any number of times over: each token has its slot
@@ -91,7 +91,7 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
             whole = operands(spec, arrays, dtype=np.float32)
         return as_inputs(spec, arrays, whole, to_numpy(results))
 
-    return Prepared(compute, collect, (*notes, *how, described(caches[0])))
+    return Prepared(compute, collect, (*notes, *how, pages_note(caches[0])))
 
 
 def kernels_of(spec: RunSpec, arrays: Mapping[str, Array], place: Place) -> Kernels:
@@ -129,7 +129,7 @@ def unpaged_operands(spec: RunSpec, arrays: Mapping[str, Array], rotate: Rotate)
     return operands(spec, arrays, dtype=np.float32, rotate=rotate)
 
 
-def described(cache: Cache) -> str:
+def pages_note(cache: Cache) -> str:
     """What a result says of its pages."""
     blocks, size = cache.k.shape[:2]
     return f"{blocks} page{'s' * (blocks != 1)} of {size} token{'s' * (size != 1)}."
