@@ -1,0 +1,131 @@
+"""What a model type implies and its config need not say: biases, norms, gates, and values left out.
+
+One row per ``model_type``, read off the classes of the same name in Hugging Face transformers 5.24 (their
+defaults, and which ``Linear`` has a bias). Sizes are never in here, but for the few that published configs
+leave out. A model type without a row is read by its fields alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+Flag = bool | tuple[str, bool]  # known, or a field of the config and what it is if left out
+
+
+@dataclass(frozen=True)
+class Family:
+    """The traits of one model type; the defaults are those of Llama."""
+
+    norm: int = 1  # numbers to a feature: 1 for RMS norms and bare ones, 2 with a bias
+    norms: int = 2  # to a layer
+    qkv_bias: Flag = ("attention_bias", False)
+    out_bias: Flag = ("attention_bias", False)
+    mlp_bias: Flag = ("mlp_bias", False)
+    is_gated: bool = True
+    qk_norm: str = ""  # "head": one norm for all heads; "all": as wide as all; else the field that says "all"
+    is_tied: bool = False
+    mlp_ratio: int | None = None  # width of the MLP over that of the model, where no field says it
+    positions: int | None = None  # learned ones: how many rows more than the context
+    embedding_norm: bool = False
+    head_bias: bool = False
+    final_norm: bool = True
+    router_bias: bool = False
+    has_sinks: bool = False
+    is_encoder: bool = False
+    mlp_kind: str = ""  # "t5": gated if feed_forward_proj says so
+    mixer: str = ""  # of layers that are not attention: "mamba", "mamba2", "lightning", "delta"
+    defaults: Mapping[str, int | bool | str] = field(default_factory=dict)
+
+
+LLAMA = Family()
+QWEN = replace(LLAMA, mlp_bias=False, qk_norm="head", defaults={"use_sliding_window": False})
+BARE = Family(qkv_bias=False, out_bias=False, mlp_bias=False)
+BIASED = Family(norm=2, is_gated=False, qkv_bias=True, out_bias=True, mlp_bias=True)
+GPT2 = replace(BIASED, is_tied=True, mlp_ratio=4, positions=0)
+BERT = replace(BIASED, positions=0, embedding_norm=True, final_norm=False, is_encoder=True)
+GEMMA2 = Family(
+    mlp_bias=False, norms=4, is_tied=True, defaults={"head_dim": 256, "window": 4096, "pattern": 2}
+)
+GEMMA3 = replace(
+    GEMMA2,
+    qk_norm="head",
+    defaults={
+        "heads": 8,
+        "kv_heads": 4,
+        "head_dim": 256,
+        "vocab": 262_208,
+        "window": 4096,
+        "pattern": 6,
+    },
+)
+
+
+def _biased_if(name: str, default: bool, family: Family) -> Family:
+    """Biases everywhere or nowhere, as one field says."""
+    flag = (name, default)
+    return replace(family, qkv_bias=flag, out_bias=flag, mlp_bias=flag)
+
+
+FAMILIES: dict[str, Family] = {
+    "llama": LLAMA,
+    "granite": LLAMA,
+    "smollm3": replace(LLAMA, is_tied=True),
+    "mistral": replace(BARE, defaults={"window": 4096}),
+    "ministral": BARE,
+    "mixtral": BARE,
+    "phi3": BARE,
+    "qwen2": replace(BARE, qkv_bias=True, defaults={"use_sliding_window": False}),
+    "qwen2_moe": replace(BARE, qkv_bias=("qkv_bias", True), defaults={"use_sliding_window": False}),
+    "qwen3": QWEN,
+    "qwen3_moe": QWEN,
+    "qwen3_next": replace(QWEN, mixer="delta", defaults={"full_attention_interval": 4}),
+    "gemma": Family(mlp_bias=False, is_tied=True, defaults={"head_dim": 256}),
+    "gemma2": GEMMA2,
+    "gemma3_text": GEMMA3,
+    "gemma3": GEMMA3,
+    "olmo2": Family(mlp_bias=False, qk_norm="all"),
+    "cohere": Family(mlp_bias=False, norms=1, qk_norm="use_qk_norm", is_tied=True),
+    "cohere2": Family(mlp_bias=False, norms=1, is_tied=True, defaults={"window": 4096, "pattern": 4}),
+    "glm4": replace(BARE, qkv_bias=("attention_bias", True), norms=4),
+    "stablelm": replace(BARE, norm=2, qkv_bias=("use_qkv_bias", False)),
+    "starcoder2": _biased_if("use_bias", True, replace(BIASED, is_tied=True)),
+    "gpt_oss": Family(
+        qkv_bias=("attention_bias", True),
+        out_bias=("attention_bias", True),
+        mlp_bias=True,
+        router_bias=True,
+        has_sinks=True,
+        defaults={"window": 128, "pattern": 2, "head_dim": 64},
+    ),
+    "deepseek_v2": replace(LLAMA, mlp_bias=False),
+    "deepseek_v3": replace(LLAMA, mlp_bias=False),
+    "kimi_k2": replace(LLAMA, mlp_bias=False),
+    "minimax": replace(BARE, mixer="lightning"),
+    "minimax_text_01": replace(BARE, mixer="lightning"),
+    "falcon": replace(
+        _biased_if("bias", False, BIASED),
+        is_tied=True,
+        mlp_ratio=4,
+        defaults={"new_decoder_architecture": False, "multi_query": True, "parallel_attn": True},
+    ),
+    "gpt2": GPT2,
+    "gpt_bigcode": replace(GPT2, defaults={"multi_query": True}),
+    "gpt_neo": replace(GPT2, qkv_bias=False, defaults={"window": 256}),
+    "gptj": replace(BIASED, norms=1, qkv_bias=False, out_bias=False, mlp_ratio=4, head_bias=True),
+    "gpt_neox": replace(BIASED, qkv_bias=("attention_bias", True), out_bias=("attention_bias", True)),
+    "bloom": replace(BIASED, is_tied=True, mlp_ratio=4, embedding_norm=True),
+    "mpt": replace(BARE, is_gated=False, is_tied=True, mlp_ratio=4),
+    "opt": _biased_if("enable_bias", True, replace(BIASED, is_tied=True, positions=2)),
+    "phi": replace(BIASED, norms=1, head_bias=True),
+    "t5": replace(BARE, is_tied=True, mlp_kind="t5"),
+    "mt5": replace(BARE, mlp_kind="t5"),
+    "bart": replace(GPT2, mlp_ratio=None, positions=2, embedding_norm=True, final_norm=False),
+    "bert": BERT,
+    "roberta": BERT,
+    "jamba": replace(BARE, mixer="mamba"),
+    "mamba": replace(BARE, norms=1, is_tied=True, mixer="mamba"),
+    "mamba2": replace(BARE, norms=1, mixer="mamba2"),
+    "bamba": replace(LLAMA, mixer="mamba2"),
+    "granitemoehybrid": replace(LLAMA, mlp_bias=False, mixer="mamba2"),
+}

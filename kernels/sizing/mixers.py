@@ -1,0 +1,209 @@
+"""From fields to what a layer does with its tokens: attention, latent attention, a state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernels.sizing.families import Family, Flag
+from kernels.sizing.fields import MAX_VOCAB, ConfigFields
+from kernels.sizing.kinds import CHUNKED, SLIDING, STATE
+from kernels.sizing.layers import Attention, LatentAttention, LinearAttention, Mamba, Mamba2, Mixer
+
+MAX_HEADS = 65_536
+MAX_WINDOW = 2**31
+
+
+def read_mixers(
+    fields: ConfigFields, family: Family, hidden: int, kinds: tuple[str, ...]
+) -> tuple[Mixer, ...]:
+    """One mixer for each kind; each kind is read once."""
+    made = {kind: _mixer(fields, family, hidden, kind, kinds) for kind in dict.fromkeys(kinds)}
+    return _sharing(fields, [made[kind] for kind in kinds])
+
+
+def _mixer(fields: ConfigFields, family: Family, hidden: int, kind: str, kinds: tuple[str, ...]) -> Mixer:
+    if kind == STATE:
+        return _state(fields, family, hidden, is_alone=set(kinds) == {STATE})
+    mixer = _attention(fields, family, hidden)
+    if kind in (SLIDING, CHUNKED) and isinstance(mixer, Attention):
+        return replace(mixer, window=_window(fields, kind), is_chunked=kind == CHUNKED)
+    return mixer
+
+
+def attention(
+    fields: ConfigFields, family: Family, hidden: int, heads_name: str = "heads", *, is_causal: bool = True
+) -> Attention:
+    """Softmax attention with as many heads and as wide as the fields say."""
+    heads = fields.integer(heads_name, high=MAX_HEADS)
+    head_dim = _head_dim(fields, hidden, heads)
+    kv_heads = _kv_heads(fields, heads)
+    if heads % kv_heads:
+        detail = (
+            f"{kv_heads} key/value heads do not divide the {heads} query heads, of which each must serve "
+            f"equally many; possible are {', '.join(map(str, _divisors(heads)))}"
+        )
+        fields.contradiction("kv_heads", detail)
+    return Attention(
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        v_head_dim=fields.integer_or_none("v_head_dim") or head_dim,
+        is_causal=is_causal,
+        qkv_bias=flag(fields, family.qkv_bias),
+        out_bias=flag(fields, family.out_bias),
+        has_output_gate=family.mixer == "delta",
+        qk_norm=_qk_norm(fields, family, heads, kv_heads, head_dim),
+        sinks=heads if family.has_sinks else 0,
+    )
+
+
+def flag(fields: ConfigFields, value: Flag) -> bool:
+    """A trait that a family has, has not, or leaves to a field."""
+    return value if isinstance(value, bool) else fields.boolean(*value)
+
+
+def _attention(fields: ConfigFields, family: Family, hidden: int) -> Mixer:
+    if not fields.has("kv_lora_rank"):
+        return attention(fields, family, hidden)
+    return LatentAttention(
+        heads=fields.integer("heads", high=MAX_HEADS),
+        kv_rank=fields.integer("kv_lora_rank"),
+        rope_dim=fields.integer("qk_rope_head_dim"),
+        nope_dim=fields.integer("qk_nope_head_dim"),
+        v_head_dim=fields.integer("v_head_dim"),
+        q_rank=fields.integer_or_none("q_lora_rank"),
+        has_bias=fields.boolean("attention_bias", False),
+    )
+
+
+def _head_dim(fields: ConfigFields, hidden: int, heads: int) -> int:
+    given = fields.integer_or_none("head_dim")
+    if given is not None:
+        return given
+    if hidden % heads:
+        detail = (
+            f"{hidden} is not a multiple of the {heads} heads, so it does not say how wide one is: correct "
+            "one of them, or give head_dim"
+        )
+        fields.contradiction("hidden", detail)
+        return 1
+    if not fields.says_null("head_dim"):
+        fields.assume("head_dim", hidden // heads, "the width of the model shared out among its heads")
+    return max(1, hidden // heads)
+
+
+def _kv_heads(fields: ConfigFields, heads: int) -> int:
+    """How many heads of keys and values; "multi_query" means one only where nothing newer overrules it."""
+    if fields.boolean("new_decoder_architecture", False):
+        if fields.boolean("multi_query", False):
+            fields.notes.append(
+                "multi_query is true and means nothing here: with new_decoder_architecture there are as many "
+                "key/value heads as num_kv_heads says."
+            )
+        return fields.integer("kv_heads", high=MAX_HEADS, default=heads, why="as many as query heads")
+    if fields.boolean("multi_query", False):
+        given = fields.integer_or_none("kv_heads", high=MAX_HEADS)
+        if given not in (None, 1) and "new_decoder_architecture" not in fields.defaults:
+            detail = f"{given} key/value heads, but multi_query is true and means one: leave one of them out"
+            fields.contradiction("kv_heads", detail)
+        return 1
+    if fields.boolean("multi_query_attention", False):
+        return fields.integer("multi_query_group_num", high=MAX_HEADS)
+    if fields.word("attn_config.attn_type") == "multiquery_attention":
+        return 1
+    return fields.integer(
+        "kv_heads",
+        high=MAX_HEADS,
+        default=heads,
+        why="every query head has a key/value head of its own where nothing else is said",
+    )
+
+
+def _qk_norm(fields: ConfigFields, family: Family, heads: int, kv_heads: int, head_dim: int) -> int:
+    if family.qk_norm == "head":
+        return 2 * head_dim
+    wide = (heads + kv_heads) * head_dim
+    if family.qk_norm in ("", "all"):
+        return wide if family.qk_norm else 0
+    return wide if fields.boolean(family.qk_norm, False) else 0
+
+
+def _window(fields: ConfigFields, kind: str) -> int:
+    return fields.integer("attention_chunk_size" if kind == CHUNKED else "window", high=MAX_WINDOW)
+
+
+def _sharing(fields: ConfigFields, mixers: list[Mixer]) -> tuple[Mixer, ...]:
+    """Gemma 3n: the last layers read the caches of earlier ones."""
+    shared = fields.integer_or_none("num_kv_shared_layers", low=0, high=MAX_VOCAB) or 0
+    if shared >= len(mixers) > 0:
+        detail = f"{shared} of {len(mixers)} layers would read an earlier one's cache: one must keep its own"
+        fields.contradiction("num_kv_shared_layers", detail)
+        shared = 0
+    kept = len(mixers) - shared
+    return tuple(
+        replace(mixer, reuses_cache=True) if index >= kept and isinstance(mixer, Attention) else mixer
+        for index, mixer in enumerate(mixers)
+    )
+
+
+def _state(fields: ConfigFields, family: Family, hidden: int, *, is_alone: bool) -> Mixer:
+    """The layers that keep a state: of which kind, its sizes say."""
+    if fields.has("linear_num_value_heads"):
+        return _delta(fields)
+    if fields.has("mamba_heads") or (family.mixer == "mamba2" and fields.has("state")):
+        return _mamba2(fields, is_alone=not fields.has("mamba_heads"))
+    if fields.has("state"):
+        return _mamba(fields, hidden, is_alone=is_alone)
+    if family.mixer == "lightning":
+        full = attention(fields, family, hidden)
+        return LinearAttention(full.heads, full.heads, full.head_dim, full.head_dim)
+    fields.require("linear_num_value_heads", fields.problems)
+    return LinearAttention(1, 1, 1, 1)
+
+
+def _delta(fields: ConfigFields) -> LinearAttention:
+    keys = fields.integer("linear_num_key_heads", high=MAX_HEADS)
+    values = fields.integer("linear_num_value_heads", high=MAX_HEADS)
+    if values % keys:
+        fields.contradiction(
+            "linear_num_value_heads", f"{values} value heads are no multiple of the {keys} key heads"
+        )
+    return LinearAttention(
+        key_heads=keys,
+        value_heads=values,
+        key_dim=fields.integer("linear_key_head_dim"),
+        value_dim=fields.integer("linear_value_head_dim"),
+        kernel=fields.integer("linear_conv_kernel_dim", high=1024),
+    )
+
+
+def _mamba(fields: ConfigFields, hidden: int, *, is_alone: bool) -> Mamba:
+    rank = -(-hidden // 16)
+    given = fields.find("dt_rank")[1]
+    return Mamba(
+        inner=hidden * fields.integer("expand", high=1024, default=2, why="the usual width of Mamba"),
+        state=fields.integer("state"),
+        kernel=fields.integer("kernel", high=1024, default=4, why="the usual kernel of Mamba"),
+        dt_rank=rank
+        if given == "auto"
+        else fields.integer("dt_rank", default=rank, why="a sixteenth of the width"),
+        conv_bias=fields.boolean("conv_bias", True),
+        proj_bias=fields.boolean("proj_bias", False),
+        has_inner_norms=not is_alone,
+    )
+
+
+def _mamba2(fields: ConfigFields, *, is_alone: bool) -> Mamba2:
+    return Mamba2(
+        heads=fields.integer("heads" if is_alone else "mamba_heads", high=MAX_HEADS),
+        head_dim=fields.integer("head_dim" if is_alone else "mamba_head_dim"),
+        groups=fields.integer("groups", high=MAX_HEADS, default=1, why="one group of heads"),
+        state=fields.integer("state"),
+        kernel=fields.integer("kernel", high=1024, default=4, why="the usual kernel of Mamba"),
+        conv_bias=fields.boolean("conv_bias", True),
+        proj_bias=fields.boolean("proj_bias", False),
+    )
+
+
+def _divisors(number: int) -> list[int]:
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0][:24]
