@@ -69,7 +69,7 @@ def pattern_problems(spec: RunSpec) -> list[FieldProblem]:
 
 
 def _range_problems(pattern: Pattern, kind: str, name: str, low: int, high: int) -> list[FieldProblem]:
-    value = pattern.get(name)
+    value: Any = pattern.get(name)
     if not is_integer(value) or low <= value <= high:
         return []
     detail = f"{name} of {kind} must be between {low} and {high:,}, not {show(value)}: {_MEANING[kind, name]}"
