@@ -54,8 +54,10 @@ class Generated:
     accepted: int
 
 
-def generate(target: Table, draft: Table, gamma: int, draws: Draws, log: EventLog | None = None) -> Generated:
-    """Write a token for each position of the tables.
+def generate(
+    target: Table, draft: Table, gamma: int, draws: Draws, *, log: EventLog | None = None, sequence: int = 0
+) -> Generated:
+    """Write a token for each position of the tables; ``sequence`` is its number in the log.
 
     Values are drawn in this order, in each run: the drafted tokens, then one u for each until a token is
     rejected (u ≥ p/q), then the token that replaces it or follows. No more is drafted than can be used.
@@ -68,7 +70,7 @@ def generate(target: Table, draft: Table, gamma: int, draws: Draws, log: EventLo
         count = min(gamma, len(target) - first - 1)
         guesses = [draws.index(each) for each in cumulative[first : first + count]]
         ahead = slice(first, first + count + 1)
-        kept = _check(guesses, target[ahead], draft[ahead], draws, _Notes(log, runs, first))
+        kept = _check(guesses, target[ahead], draft[ahead], draws, _Notes(log, sequence, runs, first))
         tokens += kept
         runs, drafted, examined = runs + 1, drafted + count, examined + min(len(kept), count)
     return Generated(tokens, runs, drafted, examined, accepted=len(tokens) - runs)
@@ -95,12 +97,13 @@ class _Notes:
     """The log of one run."""
 
     log: EventLog | None
+    sequence: int
     run: int
     first: int
 
     def add(self, kind: str, offset: int, token: int, **details: float) -> None:
         if self.log is not None:
-            ids = {"run": self.run, "position": self.first + offset}
+            ids = {"sequence": self.sequence, "run": self.run, "position": self.first + offset}
             self.log.add(self.run, kind, ids, token=token, **details)
 
 

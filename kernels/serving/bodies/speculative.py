@@ -63,7 +63,10 @@ def _run(
     target: Rows, draft: Rows, given: dict[str, Any], *, is_constant: bool, log: EventLog
 ) -> dict[str, Any]:
     gamma, cost, draws = given["gamma"], given["draft_cost"], Draws(given["seed"])
-    written = [speculative.generate(target, draft, gamma, draws, log) for _ in range(given["sequences"])]
+    numbers = range(given["sequences"])
+    written = [
+        speculative.generate(target, draft, gamma, draws, log=log, sequence=number) for number in numbers
+    ]
     if is_constant:
         alphas = [speculative.acceptance(target[0], draft[0])] * len(target)
     else:
