@@ -21,7 +21,7 @@ import torch
 from kernels.arrays import generate, round_to_dtype, sha256
 from kernels.engines import Array, CannotRunError, Prepared
 from kernels.engines.reference import reference
-from kernels.estimate import estimate, modelled_traffic
+from kernels.estimate import estimate
 from kernels.layout import from_canonical, to_canonical
 from kernels.measure import PeakMemory, summarise, timed
 from kernels.numerics import Bounds, compare
@@ -30,6 +30,7 @@ from kernels.registry import ENGINES
 from kernels.spec.model import InputSpec, RunSpec, Timing
 from kernels.spec.results import GRADIENTS
 from kernels.spec.values import INTEGERS, ROUNDED
+from kernels.traffic import modelled_traffic
 
 OutOfMemoryError = torch.OutOfMemoryError  # of a GPU; on the CPU it is Python's MemoryError
 

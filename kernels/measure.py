@@ -1,6 +1,6 @@
 """How long and how much: the time of one call, and the peak memory of a block with the method it was read by.
 
-Memory traffic is counted by ``kernels.flash.interpreter`` or modelled by ``kernels.estimate``.
+Memory traffic is counted by ``kernels.flash.interpreter`` or modelled by ``kernels.traffic``.
 """
 
 from __future__ import annotations

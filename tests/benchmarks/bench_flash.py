@@ -25,7 +25,6 @@ import numpy as np
 import torch
 
 from kernels.arrays import generate
-from kernels.estimate import modelled_traffic
 from kernels.flash.arguments import terms, vector
 from kernels.flash.interpreter import counted_traffic
 from kernels.flash.launch import forward
@@ -35,6 +34,7 @@ from kernels.measure import PeakMemory
 from kernels.operands import Operands
 from kernels.registry import ENGINES
 from kernels.spec import RunSpec, parse_run
+from kernels.traffic import modelled_traffic
 
 SHAPE = (1, 8, 1024, 64)
 TEXTBOOK = (128, 64)

@@ -1,8 +1,11 @@
 """Costs: counted pairs against a brute-force count, and the figures everybody quotes."""
 
+import importlib
 import subprocess
 import sys
+import time
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ from kernels.estimate import Estimate, estimate
 from kernels.execute import execute
 from kernels.registry import ENGINES
 from kernels.spec import RunSpec, parse_run
-from tests.kernels.cases import Case, cases, make
+from tests.kernels.cases import Arrays, Case, cases, make
 
 
 def described(
@@ -134,7 +137,9 @@ def test_an_estimate_of_the_largest_spec_is_instant_arithmetic() -> None:
     assert cost.predicted_seconds > 1e4
 
 
-@pytest.mark.parametrize("module", ["kernels.spec", "kernels.registry", "kernels.estimate", "kernels.arrays"])
+@pytest.mark.parametrize(
+    "module", ["kernels.spec", "kernels.registry", "kernels.refusals", "kernels.estimate", "kernels.arrays"]
+)
 def test_the_web_process_never_needs_torch(module: str) -> None:
     code = f"import sys, {module}; assert not {{'torch', 'triton', 'django'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -174,6 +179,16 @@ FEATURES: dict[str, dict[str, object]] = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def warm_process() -> None:
+    """What a process takes once, for libraries and their threads, is an idle worker's."""
+    for engine in ("eager", "sdpa"):
+        inputs = {name: seeded(4, 4) for name in ("q", "k", "v", "dout")}
+        parsed = parse_run({"engine": engine, "inputs": inputs, "return": ["dq"]})
+        execute(parsed.spec, parsed.arrays)
+
+
+@pytest.mark.usefixtures("warm_process")
 @pytest.mark.parametrize("engine", ["reference", "eager", "sdpa"])
 @pytest.mark.parametrize("feature", FEATURES)
 def test_predicted_memory_covers_every_feature(feature: str, engine: str) -> None:
@@ -213,3 +228,65 @@ def test_pairs_are_never_counted_too_few(case: Case) -> None:
     spec, arrays = case.on("reference")
     masked = reference(spec, arrays, ("masked_scores",))["masked_scores"]
     assert positions.visible_pairs(spec) >= np.isfinite(masked).sum()
+
+
+# -- our own kernels: what they take against what is predicted ---------------------------------------------
+
+TILES = {"block_m": 32, "block_n": 32}
+LONG = 512
+KERNELS: dict[str, tuple[str, dict[str, object]]] = {
+    "whole": ("flash", {}),
+    "window": ("flash", {"attention": {"window": [32, 0]}, "options": TILES}),
+    "causal": ("flash", {"attention": {"is_causal": True}, "options": TILES}),
+    "terms": ("flash", {"attention": {"softcap": 5, "alibi_slopes": "auto"}, "options": TILES}),
+    "mask": ("flash", {"inputs": {"attn_mask": seeded(LONG, LONG)}, "options": TILES}),
+    "matrices": ("flash", {"attention": {"window": [32, 0]}, "return": ["weights"], "options": TILES}),
+    "codes": ("flash", {"options": TILES | {"kv_dtype": "fp8_e4m3"}}),
+    "gradients": (
+        "flash",
+        {
+            "inputs": {"dout": seeded(1, 1, LONG, 32)},
+            "attention": {"window": [32, 0]},
+            "return": ["dq", "dk", "dv"],
+            "options": TILES,
+        },
+    ),
+    "pages": ("paged", {"attention": {"is_causal": True}, "options": {"block_n": 64, "page_size": 7}}),
+}
+
+
+def cpu_seconds(spec: RunSpec, arrays: Arrays) -> float:
+    """Of one call of the engine, the least of three. No clock on the wall says it: others may be at work,
+    and the threads of a matrix product wait for one another at its cost."""
+    prepared = importlib.import_module(ENGINES[spec.engine].module).prepare(spec, arrays, "cpu")
+    found = []
+    for _ in range(3):
+        start = time.thread_time()
+        prepared.compute()
+        found.append(time.thread_time() - start)
+    return min(found)
+
+
+@pytest.mark.parametrize("kind", KERNELS)
+def test_a_kernel_takes_no_longer_than_predicted_nor_a_tenth_of_it(kind: str) -> None:
+    engine, fields = KERNELS[kind]
+    spec, arrays = make(engine, (1, 1, 1, LONG, LONG, 32), timing={"warmup": 0, "iters": 1}, **fields)
+    again = replace(spec, timing=replace(spec.timing, iters=2))
+    predicted = estimate(again).predicted_seconds - estimate(spec).predicted_seconds
+    assert predicted / 10 < cpu_seconds(spec, arrays) < predicted
+
+
+def test_a_window_over_a_long_sequence_is_predicted_by_what_it_reaches() -> None:
+    """Twice the length, twice the tiles; of whole rows there would be four times as many."""
+
+    def call(length: int, **fields: object) -> float:
+        one, two = (
+            estimate(described(1, 8, length, 64, timing={"iters": n}, options=TILES, **fields))
+            for n in (1, 2)
+        )
+        return two.predicted_seconds - one.predicted_seconds
+
+    assert call(2**13) > 3.5 * call(2**12)
+    window = {"window": [64, 0]}
+    assert call(2**13, attention=window) == pytest.approx(2 * call(2**12, attention=window), rel=0.05)
+    assert call(2**13, attention=window) < call(2**13) / 20

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kernels.arrays import generate
 from kernels.bounds import error_bounds
 from kernels.engines.reference import reference
-from kernels.estimate import estimate, modelled_traffic
+from kernels.estimate import estimate
 from kernels.execute import execute
 from kernels.numerics import compare
 from kernels.quantise import KV_DTYPES, KV_SCALES, element_errors, quantise
@@ -22,6 +22,7 @@ from kernels.quantise import dequantise as decoded
 from kernels.registry import ENGINES, MAX_DECODE_LEN
 from kernels.spec import RunSpec, SpecError
 from kernels.spec.results import GRADIENTS
+from kernels.traffic import modelled_traffic
 from tests.kernels.cases import Arrays, canonical, cases, compute, make
 
 QUANTISED = [name for name, engine in ENGINES.items() if "kv_dtype" in engine.features]
