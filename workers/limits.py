@@ -1,6 +1,5 @@
 """Admission: what a run would cost, held against what it may, before anything is queued."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from kernels.flash.tiles import tile_problems
 from kernels.mla.forms import latent_tile_problems
 from kernels.registry import ENGINES
 from kernels.spec import FieldProblem, RunSpec
+from kernels.spec.shorter import shortened
 
 # Of one target, for the quota: every kernel that a run launches. Measured on one core 1 s for a forward pass
 # in the tiles of the table, 3 to 5 s with matrices and gradients, 8 s in the largest tiles that are admitted.
@@ -27,20 +27,37 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Limit:
-    """One ceiling: `measure` reads a cost off an estimate, `unit` formats it for people."""
+    """One ceiling: `measure` reads a cost off an estimate, `unit` formats it for people, `remedy` says what
+    lowers it beside shorter inputs."""
 
     name: str
     code: str
     ceiling: float
     measure: Callable[[Estimate], float]
     unit: Callable[[float], str]
+    remedy: str
+
+    def is_exceeded(self, cost: Estimate) -> bool:
+        return self.measure(cost) > self.ceiling
 
 
 def limits(budget_seconds: float) -> list[Limit]:
     return [
-        Limit("worker time", "too-slow", budget_seconds, lambda e: e.predicted_seconds, _seconds),
         Limit(
-            "worker memory", "too-much-memory", settings.MAX_RUN_BYTES, lambda e: e.predicted_bytes, _bytes
+            "worker time",
+            "too-slow",
+            budget_seconds,
+            lambda e: e.predicted_seconds,
+            lambda n: f"{n:,.1f} s",
+            "lower the batch, the heads or timing.iters",
+        ),
+        Limit(
+            "worker memory",
+            "too-much-memory",
+            settings.MAX_RUN_BYTES,
+            lambda e: e.predicted_bytes,
+            lambda n: f"{n / 1024**2:,.0f} MiB",
+            "lower the batch, the heads or the dims, or name fewer pages",
         ),
         Limit(
             "numbers returned",
@@ -48,23 +65,20 @@ def limits(budget_seconds: float) -> list[Limit]:
             settings.MAX_RESULT_ELEMENTS,
             lambda e: e.output_elements,
             lambda n: f"{n:,.0f}",
+            "lower the batch or the heads, or leave a result out",
         ),
     ]
 
 
 def admit(spec: RunSpec, budget_seconds: float) -> Estimate:
     """The estimate of `spec`, or Refused with one problem per exceeded limit."""
-    cost = estimate(spec)
-    problems = [
-        FieldProblem(
-            "/inputs/c_kv" if spec.is_latent else "/inputs/q", limit.code, _refusal(spec, limit, cost)
-        )
-        for limit in limits(budget_seconds)
-        if limit.measure(cost) > limit.ceiling
-    ]
-    if problems:
-        raise Refused(problems)
-    return cost
+    cost, all_limits = estimate(spec), limits(budget_seconds)
+    exceeded = [limit for limit in all_limits if limit.is_exceeded(cost)]
+    if not exceeded:
+        return cost
+    fitting = _longest_that_fits(spec, all_limits)
+    pointer = "/inputs/c_kv" if spec.is_latent else "/inputs/q"
+    raise Refused([FieldProblem(pointer, limit.code, _refusal(limit, cost, fitting)) for limit in exceeded])
 
 
 def admit_compile(spec: RunSpec, targets: Sequence[str]) -> None:
@@ -91,44 +105,27 @@ def queue_for(spec: RunSpec) -> str:
     return "gpu" if has_gpu and can_use_it and spec.device != "cpu" else "cpu"
 
 
-def _refusal(spec: RunSpec, limit: Limit, cost: Estimate) -> str:
+def _refusal(limit: Limit, cost: Estimate, fitting: RunSpec | None) -> str:
     needed, allowed = limit.unit(limit.measure(cost)), limit.unit(limit.ceiling)
-    largest = _largest_length(spec, limit)
-    remedy = (
-        f"With these settings lengths up to {largest:,} fit."
-        if largest
-        else "No length fits with these settings: lower the batch, the heads or timing.iters."
-    )
+    if fitting is None:
+        remedy = f"No length fits with these settings: {limit.remedy}."
+    else:
+        q_len, kv_len = fitting.q_len, fitting.kv_len
+        both = f" (q_len {q_len:,} with kv_len {kv_len:,})" if q_len != kv_len else ""
+        remedy = f"With these settings lengths up to {max(q_len, kv_len):,} fit{both}."
     return f"{limit.name}: about {needed} needed, {allowed} allowed. {remedy}"
 
 
-def _largest_length(spec: RunSpec, limit: Limit) -> int:
-    """The largest max(q_len, kv_len) within `limit`, the ratio of the two kept; 0 if none."""
+def _longest_that_fits(spec: RunSpec, all_limits: Sequence[Limit]) -> RunSpec | None:
+    """`spec` with the longest q and k that no limit refuses, the ratio of their lengths kept."""
     longest = max(spec.q_len, spec.kv_len)
-    low, high = 0, longest  # `low` fits (0 stands for none), `high` does not
+    low, high, fitting = 0, longest, None  # `high` does not fit
     while high - low > 1:
         middle = (low + high) // 2
-        fits = limit.measure(estimate(_scaled(spec, middle, longest))) <= limit.ceiling
-        low, high = (middle, high) if fits else (low, middle)
-    return low
-
-
-def _scaled(spec: RunSpec, part: int, whole: int) -> RunSpec:
-    """`spec` with the lengths of q, k and v (or of what stands for them) multiplied by `part` / `whole` (at
-    least 1), at the default positions: a list of positions fits one length only, and costs the same whatever
-    it says."""
-    inputs = dict(spec.inputs)
-    for name in ("q_nope", "q_rope", "c_kv", "k_rope") if spec.is_latent else ("q", "k", "v"):
-        shape = inputs[name].shape
-        length = max(1, shape[-2] * part // whole)
-        inputs[name] = dataclasses.replace(inputs[name], shape=(*shape[:-2], length, shape[-1]))
-    attention = dataclasses.replace(spec.attention, q_positions=None, kv_positions=None)
-    return dataclasses.replace(spec, inputs=inputs, attention=attention)
-
-
-def _seconds(value: float) -> str:
-    return f"{value:,.1f} s"
-
-
-def _bytes(value: float) -> str:
-    return f"{value / 1024**2:,.0f} MiB"
+        shorter = shortened(spec, middle, longest)
+        cost = estimate(shorter)
+        if any(limit.is_exceeded(cost) for limit in all_limits):
+            high = middle
+        else:
+            low, fitting = middle, shorter
+    return fitting
