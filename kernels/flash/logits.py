@@ -32,13 +32,13 @@ import triton.language as tl
 
 
 class Terms(NamedTuple):
-    """What turns scores into logits; None: not there. Lengths and the sinks belong to it: they are keys or
-    queries that are not there, and a key that always is (``softmax.start``)."""
+    """What turns scores into logits; None: not there. Lengths and sinks are among it: keys that are not there,
+    and one that always is (``softmax.start``)."""
 
     scale: Any
     p_offset: Any = None  # [batch] integers: position of query 0 when key 0 stands at 0
     softcap: Any = None
-    left: Any = None
+    left: Any = None  # the sides of the window
     right: Any = None
     slopes: Any = None  # Vector [batch, heads]
     bias: Any = None  # Matrix of float32
