@@ -1,1 +1,1 @@
-"""Our FlashAttention forward in Triton: ``kernel`` (read it), ``scores``, ``tiles`` and ``launch``."""
+"""FlashAttention in Triton: ``kernel`` is the one to read first, ``launch`` runs it."""
