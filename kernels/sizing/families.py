@@ -44,6 +44,12 @@ BARE = Family(qkv_bias=False, out_bias=False, mlp_bias=False)
 BIASED = Family(norm=2, is_gated=False, qkv_bias=True, out_bias=True, mlp_bias=True)
 GPT2 = replace(BIASED, is_tied=True, mlp_ratio=4, positions=0)
 BERT = replace(BIASED, positions=0, embedding_norm=True, final_norm=False, is_encoder=True)
+T5 = replace(
+    BARE,
+    is_tied=True,
+    mlp_kind="t5",
+    defaults={"is_encoder_decoder": True, "relative_attention_num_buckets": 32},
+)
 GEMMA2 = Family(
     mlp_bias=False, norms=4, is_tied=True, defaults={"head_dim": 256, "window": 4096, "pattern": 2}
 )
@@ -79,7 +85,9 @@ FAMILIES: dict[str, Family] = {
     "qwen2_moe": replace(BARE, qkv_bias=("qkv_bias", True), defaults={"use_sliding_window": False}),
     "qwen3": QWEN,
     "qwen3_moe": QWEN,
-    "qwen3_next": replace(QWEN, mixer="delta", defaults={"full_attention_interval": 4}),
+    "qwen3_next": replace(
+        QWEN, mixer="delta", defaults={"full_attention_interval": 4, "linear_conv_kernel_dim": 4}
+    ),
     "gemma": Family(mlp_bias=False, is_tied=True, defaults={"head_dim": 256}),
     "gemma2": GEMMA2,
     "gemma3_text": GEMMA3,
@@ -101,7 +109,7 @@ FAMILIES: dict[str, Family] = {
     "deepseek_v2": replace(LLAMA, mlp_bias=False),
     "deepseek_v3": replace(LLAMA, mlp_bias=False),
     "kimi_k2": replace(LLAMA, mlp_bias=False),
-    "minimax": replace(BARE, mixer="lightning"),
+    "minimax": replace(BARE, mixer="lightning", defaults={"attn_layer_period": 2, "attn_layer_offset": 0}),
     "minimax_text_01": replace(BARE, mixer="lightning"),
     "falcon": replace(
         _biased_if("bias", False, BIASED),
@@ -118,13 +126,32 @@ FAMILIES: dict[str, Family] = {
     "mpt": replace(BARE, is_gated=False, is_tied=True, mlp_ratio=4),
     "opt": _biased_if("enable_bias", True, replace(BIASED, is_tied=True, positions=2)),
     "phi": replace(BIASED, norms=1, head_bias=True),
-    "t5": replace(BARE, is_tied=True, mlp_kind="t5"),
-    "mt5": replace(BARE, mlp_kind="t5"),
-    "bart": replace(GPT2, mlp_ratio=None, positions=2, embedding_norm=True, final_norm=False),
+    "t5": T5,
+    "mt5": T5,
+    "bart": replace(
+        GPT2,
+        mlp_ratio=None,
+        positions=2,
+        embedding_norm=True,
+        final_norm=False,
+        defaults={"is_encoder_decoder": True},
+    ),
     "bert": BERT,
     "roberta": BERT,
-    "jamba": replace(BARE, mixer="mamba"),
-    "mamba": replace(BARE, norms=1, is_tied=True, mixer="mamba"),
+    "jamba": replace(
+        BARE,
+        mixer="mamba",
+        defaults={
+            "attn_layer_period": 8,
+            "attn_layer_offset": 4,
+            "expert_layer_period": 2,
+            "expert_layer_offset": 1,
+            "experts": 16,
+            "active": 2,
+            "state": 16,
+        },
+    ),
+    "mamba": replace(BARE, norms=1, is_tied=True, mixer="mamba", defaults={"state": 16}),
     "mamba2": replace(BARE, norms=1, mixer="mamba2"),
     "bamba": replace(LLAMA, mixer="mamba2"),
     "granitemoehybrid": replace(LLAMA, mlp_bias=False, mixer="mamba2"),

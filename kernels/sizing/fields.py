@@ -160,8 +160,9 @@ class ConfigFields:
         return join(self.pointer, *inside, *field_name.split("."))
 
     def has(self, name: str) -> bool:
-        """Whether a field is there and not null."""
-        return self.find(name)[1] is not None
+        """Whether a field has a value: its own, or that of its model type."""
+        found, value = self.find(name)
+        return value is not None or (not found and name in self.defaults)
 
     def says_null(self, name: str) -> bool:
         """Whether a field is there and null, which is more than not being there."""
@@ -183,7 +184,7 @@ class ConfigFields:
         for other, contrary in said[1:]:
             if contrary != value and not self.problems.under(self.at(other)):
                 detail = (
-                    f"{other} says {show(contrary)} and {first} says {show(value)}, but both are names of one "
+                    f"{other} says {show(contrary)} and {first} says {show(value)}, but both name one "
                     "thing: leave one of them out"
                 )
                 self.problems.add(self.at(other), "contradiction", detail)

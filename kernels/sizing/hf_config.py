@@ -104,7 +104,7 @@ def _with_scope(fields: ConfigFields) -> list[str]:
 
 
 def _build(fields: ConfigFields, family: Family) -> Model:
-    if fields.boolean("is_encoder_decoder", family.mlp_kind == "t5"):
+    if fields.boolean("is_encoder_decoder", False):
         return _encoder_decoder(fields, family)
     return _stack(fields, family)
 

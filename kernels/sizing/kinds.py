@@ -122,8 +122,8 @@ def _repeated(fields: ConfigFields, count: int) -> Kinds | None:
 
 def _every_so_often(fields: ConfigFields, count: int) -> Kinds | None:
     """Jamba's period and offset; Qwen3-Next's interval, which counts from its end."""
-    if fields.has("attn_layer_period"):
-        period = fields.integer("attn_layer_period", high=MAX_LAYERS)
+    period = fields.integer_or_none("attn_layer_period", high=MAX_LAYERS)
+    if period is not None:
         offset = fields.integer("attn_layer_offset", low=0, high=MAX_LAYERS, default=0, why="not said")
         if offset >= period:
             fields.contradiction(
