@@ -1,6 +1,6 @@
 """The catalog, as the OpenAPI document describes it."""
 
-from api.openapi import closed, component, described
+from api.openapi import JsonSchema, closed, component, described
 
 Engine = component(
     "Engine",
@@ -46,6 +46,22 @@ Catalog = component(
         required=("engines", "limits"),
     ),
     Engine,
+)
+URL: JsonSchema = {"type": "string", "format": "uri"}
+INDEX = {
+    "docs": "This description of the API, to be read and tried out in a browser.",
+    "schema": "The same as an OpenAPI document.",
+    "engines": "What each engine can be asked for, and the limits in force.",
+    "runs": "POST: submit a run.",
+    "compiles": "POST: compile the kernels of a run for a GPU.",
+    "uploads": "POST: send arrays in a file.",
+    "simulations": "Paging, batching, speculative decoding and prefix caches, simulated.",
+    "healthz": "Is the web process alive?",
+    "readyz": "Can runs be submitted and carried out?",
+}
+Index = component(
+    "Index",
+    closed({name: {**URL, "description": text} for name, text in INDEX.items()}, required=tuple(INDEX)),
 )
 Liveness = component("Liveness", closed({"status": {"type": "string", "enum": ["ok"]}}, required=("status",)))
 Readiness = component(

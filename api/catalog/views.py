@@ -4,6 +4,9 @@ from functools import cache
 from typing import Any
 
 from django.conf import settings
+from django.http import HttpResponse
+from django.urls import reverse
+from django.utils.log import log_response
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.renderers import OpenApiJsonRenderer, OpenApiJsonRenderer2, OpenApiYamlRenderer
 from drf_spectacular.utils import extend_schema
@@ -13,7 +16,7 @@ from rest_framework.response import Response
 
 from api import preferences, strict_json
 from api.catalog import schema
-from api.errors import Problem
+from api.errors import Problem, respond
 from api.openapi import problems
 from api.runs.representation import MAX_INLINE_ELEMENTS
 from api.uploads import arrayfiles, store
@@ -52,6 +55,18 @@ def limits() -> dict[str, Any]:
     }
 
 
+class IndexView(ApiView):
+    @extend_schema(
+        operation_id="index",
+        summary="Where everything is",
+        description="The addresses to start from.",
+        tags=TAGS,
+        responses={200: schema.Index, **problems(401)},
+    )
+    def get(self, request: Request) -> Response:
+        return Response({name: request.build_absolute_uri(reverse(f"api:{name}")) for name in schema.INDEX})
+
+
 class EnginesView(ApiView):
     @extend_schema(
         operation_id="list_engines",
@@ -88,15 +103,22 @@ class ReadinessView(ApiView):
         tags=TAGS,
         responses={200: schema.Readiness, **problems(503)},
     )
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> HttpResponse:
         state = health.check()
         if state["ready"]:
             return Response(state)
+        return self._not_ready(request, state)
+
+    def _not_ready(self, request: Request, state: dict[str, Any]) -> HttpResponse:
         parts = {"database": state["database"], "broker": state["broker"]}
         parts |= {f"{queue} worker": up for queue, up in state["queues"].items()}
         silent = ", ".join(part for part, up in parts.items() if not up)
         detail = f"No answer from: {silent}."
-        raise Problem(503, detail, kind="unavailable", headers={"Retry-After": "2"}, **state)
+        problem = Problem(503, detail, kind="unavailable", headers={"Retry-After": "2"}, **state)
+        response = respond(request._request, problem)
+        # An answer, given many times while everything starts; Django would log each as an error of ours.
+        log_response("Not ready: %s", detail, response=response, request=request._request, level="debug")
+        return response
 
 
 @cache

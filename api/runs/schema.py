@@ -442,3 +442,17 @@ EXAMPLE: JsonSchema = {
     "inputs": {"q": [[1, 0], [0, 1], [1, 1]], "k": [[1, 0], [0, 1], [1, 1]], "v": [[1, 0], [0, 2], [2, 2]]},
     "return": ["out", "lse", "weights"],
 }
+LATENT_EXAMPLE: JsonSchema = {
+    "engine": "mla",
+    "inputs": {
+        "q_nope": {"seed": 1, "shape": [4, 6, 8]},
+        "q_rope": {"seed": 1, "shape": [4, 6, 4]},
+        "c_kv": {"seed": 1, "shape": [6, 16]},
+        "k_rope": {"seed": 1, "shape": [6, 4]},
+        "w_uk": {"seed": 1, "shape": [4, 16, 8]},
+        "w_uv": {"seed": 1, "shape": [4, 16, 8]},
+    },
+    "attention": {"is_causal": True},
+    "options": {"form": "absorbed"},
+    "return": ["out", "lse"],
+}

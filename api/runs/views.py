@@ -117,7 +117,15 @@ class RunsView(RunView):
         tags=TAGS,
         parameters=[PREFER, IDEMPOTENCY_KEY],
         request={"application/json": schema.RunRequest},
-        examples=[OpenApiExample("Attention by hand", schema.EXAMPLE, request_only=True)],
+        examples=[
+            OpenApiExample("Attention by hand", schema.EXAMPLE, request_only=True),
+            OpenApiExample(
+                "Multi-head latent attention",
+                schema.LATENT_EXAMPLE,
+                request_only=True,
+                description="Four heads, six tokens, latents 16 wide: every engine but mla expands them.",
+            ),
+        ],
         responses={
             200: OpenApiResponse(schema.Run, "It ended while the client waited."),
             202: OpenApiResponse(schema.Run, "Queued; see `Location` and `Retry-After`."),

@@ -199,8 +199,6 @@ SPECTACULAR_SETTINGS = {
     # The schemas are written by hand; the default hook would invent component names for their enums.
     "POSTPROCESSING_HOOKS": [],
     "SWAGGER_UI_DIST": "SIDECAR",
-    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
-    "REDOC_DIST": "SIDECAR",
 }
 
 # --- Queue ---------------------------------------------------------------------------------

@@ -300,7 +300,7 @@ def inputs(run: Run) -> list[dict[str, Any]]:
                 seed=given.get("seed"), distribution=given.get("distribution")
             ),
             "upload": _("uploaded"),
-        }.get(given["source"], _("typed in"))
+        }.get(given["source"], _("sent with the request"))
         rows.append(
             {
                 "name": name,

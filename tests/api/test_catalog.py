@@ -30,13 +30,20 @@ def test_engines_and_the_limits_in_force(api, settings):
     assert catalog["limits"]["run_seconds"]["anonymous"] == 17
 
 
+def test_the_index_leads_to_everything_else(client, api):
+    assert client.get("/api/v1", follow=True).redirect_chain == [("/api/v1/", 301)]
+    for name, address in api.get("/").json().items():
+        answer = client.get(address)
+        assert answer.status_code in ((405,) if name in ("compiles", "uploads") else (200, 503)), address
+
+
 def test_alive_means_no_question_asked(api, django_assert_num_queries):
     with django_assert_num_queries(0):
         assert api.get("/healthz").json() == {"status": "ok"}
 
 
 @pytest.mark.parametrize(("ready", "status"), [(True, 200), (False, 503)])
-def test_ready_means_all_of_it(api, monkeypatch, ready, status):
+def test_ready_means_all_of_it(api, monkeypatch, caplog, ready, status):
     state = {"ready": ready, "database": True, "broker": True, "queues": {"cpu": ready}}
     monkeypatch.setattr(health, "check", lambda: state)
     answer = api.get("/readyz")
@@ -45,6 +52,7 @@ def test_ready_means_all_of_it(api, monkeypatch, ready, status):
     assert answer.has_header("Retry-After") is not ready
     if not ready:
         assert_problem(answer, 503, says="cpu worker")
+    assert not caplog.records  # not being ready yet is no error
 
 
 # --- The document ----------------------------------------------------------------------------
@@ -115,6 +123,7 @@ def test_answers_are_as_described(api, alice, document):
     validator(document, "RunPage").validate(alice.get("/runs").json())
     validator(document, "Catalog").validate(api.get("/engines").json())
     validator(document, "Liveness").validate(api.get("/healthz").json())
+    validator(document, "Index").validate(api.get("/").json())
     for answer in (
         api.post("/runs", {}),
         api.get("/nothing"),
@@ -181,10 +190,12 @@ def test_what_the_parser_refuses_the_description_refuses_too(api, document, chan
     assert api.post("/runs", body).status_code in (400, 422)
 
 
-def test_the_example_of_the_document_runs(api, document):
+def test_the_examples_of_the_document_run(api, document):
     content = document["paths"]["/api/v1/runs"]["post"]["requestBody"]["content"]["application/json"]
-    (example,) = content["examples"].values()
-    assert api.post("/runs", example["value"]).status_code == 202
+    engines = [example["value"]["engine"] for example in content["examples"].values()]
+    assert engines == ["flash", "mla"]
+    for example in content["examples"].values():
+        assert api.post("/runs", example["value"]).status_code == 202
 
 
 def test_the_docs_need_nothing_from_elsewhere_and_no_inline_script(api):

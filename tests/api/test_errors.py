@@ -13,7 +13,7 @@ from workers import runs
 pytestmark = pytest.mark.django_db
 
 WEIRD = [
-    ("GET", "/api/v1/"),
+    ("POST", "/api/v1/"),
     ("GET", "/api/v1/nothing/here"),
     ("POST", "/api/v1/nothing"),
     ("GET", "/api/v1/runs/"),

@@ -117,6 +117,14 @@ def test_every_field_has_its_place_in_the_body():
     }
 
 
+def test_what_the_form_has_no_fields_for_is_said_beside_the_engines(client):
+    home = client.get(HOME).content.decode()
+    note = home[home.index('name="engine"') : home.index('name="causal"')]
+    assert "Multi-head latent attention" in note
+    address = re.search('href="([^"#]+)#/runs/submit_run"', note)[1]
+    assert client.get(address).status_code == 200
+
+
 def test_the_body_is_what_the_spec_validator_takes():
     from kernels.spec import parse_run
 

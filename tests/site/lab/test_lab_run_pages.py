@@ -277,6 +277,7 @@ def test_provenance_inputs_and_notes(client, submit, finish):
     assert "scale = 0.5" in shown.replace("\xa0", " ")
     assert "2.13.0" in shown
     assert "scores were rebuilt by a second kernel" in shown
+    assert shown.count("sent with the request") == 3  # over REST nobody types
 
 
 def test_each_download_is_the_array(client, submit, finish):
