@@ -1,0 +1,13 @@
+"""Other ways from a query and its keys to a context: other scores, one sampled key, a moving window.
+
+| module | what it says |
+|---|---|
+| ``functions.py`` | the scores: additive, dot, scaled dot, general, concat, cosine |
+| ``costs.py`` | what each takes, counted from shapes |
+| ``attention.py`` | softmax and sum over any of them, beside scaled-dot attention on the same inputs |
+| ``hard.py`` | one key drawn instead of the sum, and how noisy its gradient is |
+| ``local.py`` | a window around a position that is given, or predicted |
+
+numpy and float64 throughout; arrays are ``[batch, heads, len, dim]``, keys and values with as many heads as
+queries, or fewer that consecutive groups share.
+"""
