@@ -23,16 +23,15 @@ def chi_square(counts: Sequence[int], probabilities: Sequence[float]) -> Fit:
     """Compare counts with the probabilities of the same cells. A count where the probability is 0 is
     impossible: the statistic is infinite."""
     total = sum(counts)
-    cells, rare, expected_rare = [], 0, 0.0
-    for count, probability in zip(counts, probabilities, strict=True):
-        if probability * total >= LEAST_EXPECTED:
-            cells.append((count, probability * total))
-        elif probability == 0 and count:
-            return Fit(math.inf, len(counts) - 1, 0.0)
-        else:
-            rare, expected_rare = rare + count, expected_rare + probability * total
-    if expected_rare > 0:
-        cells.append((rare, expected_rare))
+    pairs = sorted(zip(probabilities, counts, strict=True))
+    if any(count and not probability for probability, count in pairs):
+        return Fit(math.inf, len(counts) - 1, 0.0)
+    cells, together, expected = [], 0, 0.0
+    for probability, count in pairs:  # the rarest first: as many together as it takes
+        together, expected = together + count, expected + probability * total
+        if expected >= LEAST_EXPECTED:
+            cells.append((together, expected))
+            together, expected = 0, 0.0
     degrees = len(cells) - 1
     if degrees < 1:
         return Fit(0.0, 0, None)
