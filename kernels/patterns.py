@@ -23,6 +23,12 @@ therefore sees what its row of the full computation sees. Causality is not part 
 * ``block`` (``size``, ``layout``): layout[r][c] is 1. Rows and columns are the blocks of the key axis. A
   layout that is not square has a row for each block of queries instead, counted from query 0, whichever place
   they have (cross-attention). (Gray et al. 2017, *GPU Kernels for Block-Sparse Weights*; Child et al. 2019.)
+* ``neighborhood`` (``width``, ``kernel_size``, ``dilation``): for an image whose pixels follow one another in
+  rows of ``width``. Of the rows, and of the columns, that are a multiple of the dilation away (1 unless
+  given), the ``kernel_size`` nearest; both coordinates of j must be among those of t. At the edges the square
+  is moved inwards, not cut off, so that every pixel sees kernel_size² (Hassani et al. 2023, *Neighborhood
+  Attention Transformer*, arXiv 2204.07143, §3; dilated: Hassani & Shi 2022, arXiv 2209.15001). A query that
+  is no pixel sees none.
 
 The random blocks, so that anyone can draw them again. For query block r, numpy's Philox4x64-10 with the key
 (seed, the first eight bytes, little-endian, of SHA-256 of ``attention-lab/v1/bigbird``) and the counter (0,
@@ -202,6 +208,26 @@ def _spread(layout: Array, rows: Array, length: int, size: int) -> Array:
     return np.asarray(layout[rows][:, :, np.arange(length) // size])
 
 
+def _neighborhood(pattern: Pattern, tokens: Array, spec: RunSpec) -> Array:
+    m, width, size = spec.kv_len, pattern["width"], pattern["kernel_size"]
+    dilation = pattern.get("dilation") or 1
+    keys = np.arange(m)
+    rows = _nearest(tokens // width, m // width, size, dilation)[:, :, keys // width]
+    columns = _nearest(tokens % width, min(width, m), size, dilation)[:, :, keys % width]
+    on_axis = (tokens >= 0) & (tokens < m)
+    return np.asarray(rows & columns & on_axis[:, :, None])
+
+
+def _nearest(at: Array, length: int, size: int, dilation: int) -> Array:
+    """Of 0 … length − 1, the ``size`` nearest to each of ``at`` [b, n] that are multiples of ``dilation``
+    away: bool [b, n, length]. That there are as many, the checks of the pattern have seen to."""
+    others, offset = np.arange(length), (at % dilation)[:, :, None]
+    alike = (length - 1 - offset) // dilation + 1
+    first = np.clip(at[:, :, None] // dilation - size // 2, 0, alike - size)
+    step = others // dilation - first
+    return np.asarray((others % dilation == offset) & (step >= 0) & (step < size))
+
+
 _PATTERNS: dict[str, Callable[[Pattern, Array, RunSpec], Array]] = {
     "prefix": _prefix,
     "document": _document,
@@ -210,4 +236,5 @@ _PATTERNS: dict[str, Callable[[Pattern, Array, RunSpec], Array]] = {
     "longformer": _longformer,
     "bigbird": _bigbird,
     "block": _block,
+    "neighborhood": _neighborhood,
 }

@@ -77,6 +77,11 @@ PATTERNS: dict[str, dict[str, tuple[str, bool]]] = {
         "block": (INTEGER, True),
     },
     "block": {"size": (INTEGER, True), "layout": (LIST, True)},
+    "neighborhood": {
+        "width": (INTEGER, True),
+        "kernel_size": (INTEGER, True),
+        "dilation": (INTEGER, False),
+    },
 }
 
 

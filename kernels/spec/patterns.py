@@ -24,6 +24,7 @@ _RANGES: dict[str, dict[str, tuple[int, int]]] = {
     "longformer": {"window": _COUNT},
     "bigbird": {"window": _SIZE, "global": _COUNT, "random": _COUNT, "seed": (0, MAX_SEED), "block": _SIZE},
     "block": {"size": _SIZE},
+    "neighborhood": {"width": _SIZE, "kernel_size": _SIZE, "dilation": _SIZE},
 }
 _MEANING = {
     ("prefix", "len"): "it counts the tokens that all may see; 0 is plain causal attention",
@@ -37,6 +38,9 @@ _MEANING = {
     ("bigbird", "seed"): "any such integer will do",
     ("bigbird", "block"): "it counts the tokens of a block",
     ("block", "size"): "it counts the tokens of a block",
+    ("neighborhood", "width"): "it counts the pixels of a row",
+    ("neighborhood", "kernel_size"): "it counts the pixels along each side of what is seen",
+    ("neighborhood", "dilation"): "it is the distance of what is seen; 1 leaves no gaps",
 }
 
 
@@ -65,6 +69,8 @@ def pattern_problems(spec: RunSpec) -> list[FieldProblem]:
         found += _global_problems(pattern.get("global"), spec.kv_len)
     if kind == "block" and not found and isinstance(pattern.get("size"), int):
         found += _layout_problems(pattern.get("layout"), pattern["size"], spec)
+    if kind == "neighborhood" and not found:
+        found += _neighborhood_problems(pattern, spec.kv_len)
     return found
 
 
@@ -151,3 +157,25 @@ def _layout_row_problems(
         return []
     detail = f"layout says 1 where a block is seen and 0 where not, never {show(row[wrong])}"
     return [FieldProblem(join(pointer, wrong), "out-of-range", detail)]
+
+
+def _neighborhood_problems(pattern: Pattern, length: int) -> list[FieldProblem]:
+    """The keys are whole rows of pixels, and there are as many as each is to see."""
+    given = [pattern.get("width"), pattern.get("kernel_size"), pattern.get("dilation") or 1]
+    if not all(is_integer(value) for value in given):
+        return []
+    width, size, dilation = given
+    if length % width:
+        detail = f"{length} keys are no whole rows of {width} pixels; width must divide their number"
+        return [FieldProblem(join(POINTER, "width"), "shape-mismatch", detail)]
+    if size % 2 == 0:
+        detail = f"kernel_size must be odd, for a pixel in the middle; {size - 1} or {size + 1}, not {size}"
+        return [FieldProblem(join(POINTER, "kernel_size"), "out-of-range", detail)]
+    height = length // width
+    if length and size * dilation > min(height, width):
+        detail = (
+            f"kernel_size × dilation is {size * dilation}, but the image has {height} rows of {width}; "
+            f"at most {min(height, width)}"
+        )
+        return [FieldProblem(join(POINTER, "kernel_size"), "out-of-range", detail)]
+    return []

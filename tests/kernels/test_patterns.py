@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kernels.patterns import density, pattern_mask, query_index
 from kernels.spec import Attention, InputSpec, RunSpec
+from kernels.spec.attention import PATTERNS
 from kernels.spec.patterns import pattern_problems
 
 
@@ -86,7 +87,17 @@ def sees(p: dict[str, Any], i: int, t: int, j: int, n: int, m: int) -> bool:
         case "block":
             row = t // p["size"] if len(p["layout"]) == -(-m // p["size"]) else i // p["size"]
             return 0 <= row < len(p["layout"]) and p["layout"][row][j // p["size"]] == 1
+        case "neighborhood":
+            width = p["width"]
+            rows, columns = nearest(p, t // width, m // width), nearest(p, t % width, width)
+            return 0 <= t < m and j // width in rows and j % width in columns
     raise AssertionError(p)
+
+
+def nearest(p: dict[str, Any], at: int, length: int) -> list[int]:
+    """Of a line of pixels."""
+    alike = [x for x in range(length) if (x - at) % (p.get("dilation") or 1) == 0]
+    return sorted(alike, key=lambda x: abs(x - at))[: p["kernel_size"]]
 
 
 def by_definition(p: dict[str, Any], n: int, m: int, first: int) -> np.ndarray:
@@ -111,7 +122,22 @@ def patterns(n: int, m: int) -> st.SearchStrategy[dict[str, Any]]:
             )
         )
 
+    def images(width: int) -> st.SearchStrategy[dict[str, Any]]:
+        sizes = [
+            (size, dilation)
+            for size in (1, 3, 5)
+            for dilation in (None, 1, 2, 3)
+            if not m or size * (dilation or 1) <= min(width, m // width)
+        ]
+        return st.sampled_from(sizes).map(
+            lambda found: (
+                {"type": "neighborhood", "width": width, "kernel_size": found[0]}
+                | ({} if found == (1, None) else {"dilation": found[1]})
+            )
+        )
+
     token = st.lists(st.integers(0, m - 1), max_size=4) if m else st.just([])
+    widths = [width for width in range(1, max(m, 1) + 1) if m % width == 0]
     return st.one_of(
         st.fixed_dictionaries({"type": st.just("prefix"), "len": st.integers(0, 25)}),
         st.fixed_dictionaries(
@@ -131,10 +157,11 @@ def patterns(n: int, m: int) -> st.SearchStrategy[dict[str, Any]]:
             }
         ),
         small.flatmap(layouts),
+        st.sampled_from(widths).flatmap(images),
     )
 
 
-SIZES = st.tuples(st.integers(0, 20), st.integers(0, 20))
+SIZES = st.tuples(st.integers(0, 20), st.integers(0, 20) | st.sampled_from([24, 25, 30, 36]))
 CASES = SIZES.flatmap(lambda size: st.tuples(st.just(size), patterns(*size)))
 
 
@@ -169,7 +196,11 @@ def test_q_positions_place_the_queries(
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.integers(1, 20).flatmap(lambda m: st.tuples(st.just(m), st.integers(1, m), patterns(m, m))))
+@given(
+    (st.integers(1, 20) | st.just(30)).flatmap(
+        lambda m: st.tuples(st.just(m), st.integers(1, m), patterns(m, m))
+    )
+)
 def test_decoding_over_a_past_gives_the_rows_of_the_full_computation(
     case: tuple[int, int, dict[str, Any]],
 ) -> None:
@@ -200,6 +231,7 @@ def picture(mask: np.ndarray) -> list[str]:
          ["xxxxx", "xxxxx", "xxxx.", "xxxx.", "xx..x"]),
         ({"type": "block", "size": 2, "layout": [[1, 0, 1], [0, 0, 0], [1, 1, 0]]},
          ["xx..x", "xx..x", ".....", ".....", "xxxx."]),
+        ({"type": "neighborhood", "width": 5, "kernel_size": 1}, ["x....", ".x...", "..x..", "...x.", "....x"]),
     ],
 )  # fmt: skip
 def test_pictures(pattern: dict[str, Any], expected: list[str]) -> None:
@@ -330,6 +362,20 @@ def test_fewer_blocks_than_are_to_be_drawn() -> None:
     ).all()
 
 
+# -- neighborhoods -------------------------------------------------------------------------------------------
+
+
+def test_a_square_is_moved_inwards_at_the_edges() -> None:
+    pattern = {"type": "neighborhood", "width": 5, "kernel_size": 3}
+    mask = mask_of(pattern, 20, 20)
+    corner, middle = (picture(mask[token].reshape(4, 5)) for token in (0, 13))
+    assert corner == ["xxx..", "xxx..", "xxx..", "....."]
+    assert middle == [".....", "..xxx", "..xxx", "..xxx"]
+    dilated = mask_of(pattern | {"width": 6, "dilation": 2}, 36, 36)
+    assert picture(dilated[8].reshape(6, 6)) == ["......", "x.x.x.", "......", "x.x.x.", "......", "x.x.x."]
+    assert set(mask.sum(axis=1).tolist()) == set(dilated.sum(axis=1).tolist()) == {9}
+
+
 # -- density -------------------------------------------------------------------------------------------------
 
 
@@ -391,6 +437,11 @@ BLOCK = {"type": "block", "size": 2, "layout": [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
         (BLOCK | {"layout": [[1, 0, 0], [1, 0, 2], [1, 0, 0]]}, "/layout/1/2", 422, ["never 2"]),
         (BLOCK | {"layout": [[1, 0, 0], [1, 0, 0.5], [1, 0, 0]]}, "/layout/1/2", 422, ["never 0.5"]),
         (BLOCK | {"layout": [[1, 0, 0], [1, 0, [1]], [1, 0, 0]]}, "/layout/1/2", 422, ["a list of 1"]),
+        ({"type": "neighborhood", "width": 2, "kernel_size": 1}, "/width", 422, ["5 keys", "rows of 2"]),
+        ({"type": "neighborhood", "width": 1, "kernel_size": 2}, "/kernel_size", 422, ["odd", "1 or 3, not 2"]),
+        ({"type": "neighborhood", "width": 5, "kernel_size": 3}, "/kernel_size", 422, ["is 3", "1 rows of 5; at most 1"]),
+        ({"type": "neighborhood", "width": 0, "kernel_size": 1}, "/width", 422, ["pixels of a row"]),
+        ({"type": "neighborhood", "width": 1, "kernel_size": 1, "dilation": 0}, "/dilation", 422, ["no gaps"]),
         (BLOCK | {"layout": [[1, 0, 0]]}, "/layout", 422, ["1 rows", "3 (the blocks of 5 keys", "or 2 (the blocks of 4 queries)"]),
     ],
 )  # fmt: skip
@@ -403,14 +454,16 @@ def test_a_mistake_is_located_and_explained(
     assert all(word in found.detail for word in words), found.detail
 
 
+FIELDS = tuple(dict.fromkeys(name for fields in PATTERNS.values() for name in fields))
+
+
 def test_wrong_types_are_left_to_the_reader() -> None:
     """The parser has already said so; the checker must not fall over them."""
-    names = ["len", "ids", "size", "window", "stride", "global", "random", "seed", "block", "layout"]
-    for kind in ("prefix", "document", "chunked", "dilated", "longformer", "bigbird", "block", "stripes"):
+    for kind in (*PATTERNS, "stripes"):
         for value in ("x", True, None, {}, 1.5, [[]], [], 3):
-            pattern_problems(spec_of({"type": kind} | dict.fromkeys(names, value), 3, 3))
+            pattern_problems(spec_of({"type": kind} | dict.fromkeys(FIELDS, value), 3, 3))
             pattern_problems(
-                spec_of({"type": kind} | dict.fromkeys(names, 3) | {"layout": value, "ids": value}, 3, 3)
+                spec_of({"type": kind} | dict.fromkeys(FIELDS, 3) | {"layout": value, "ids": value}, 3, 3)
             )
         assert pattern_problems(spec_of({"type": kind}, 3, 3)) == []
 
@@ -421,10 +474,10 @@ LISTS = st.lists(st.integers(-1, 6) | st.lists(st.integers(0, 2), max_size=4), m
 
 @settings(max_examples=300, deadline=None)
 @given(
-    st.sampled_from(["prefix", "document", "chunked", "dilated", "longformer", "bigbird", "block"]),
+    st.sampled_from(list(PATTERNS)),
     SIZES,
     st.fixed_dictionaries(
-        dict.fromkeys(("len", "size", "window", "stride", "random", "seed", "block"), VALUES)
+        dict.fromkeys((name for name in FIELDS if name not in ("ids", "layout", "global")), VALUES)
     ),
     LISTS,
     VALUES,
