@@ -161,7 +161,7 @@ def _layout_row_problems(
 
 def _neighborhood_problems(pattern: Pattern, length: int) -> list[FieldProblem]:
     """The keys are whole rows of pixels, and there are as many as each is to see."""
-    given = [pattern.get("width"), pattern.get("kernel_size"), pattern.get("dilation") or 1]
+    given: list[Any] = [pattern.get("width"), pattern.get("kernel_size"), pattern.get("dilation") or 1]
     if not all(is_integer(value) for value in given):
         return []
     width, size, dilation = given
