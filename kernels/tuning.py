@@ -125,8 +125,8 @@ def terms_of(spec: RunSpec) -> str:
         return "matrix"
     listed = any(isinstance(p, tuple) for p in (attention.q_positions, attention.kv_positions))
     lengths = "q_lens" in spec.inputs or "kv_lens" in spec.inputs
-    windowed = attention.window not in ((None, None), (None, 0))
+    windowed = attention.sides not in ((None, None), (None, 0))
     others = (attention.softcap, attention.alibi_slopes is not None, attention.sinks is not None)
     if listed or lengths or windowed or any(others):
         return "arithmetic"
-    return "causal" if attention.is_causal or attention.window == (None, 0) else "none"
+    return "causal" if attention.sides == (None, 0) else "none"
