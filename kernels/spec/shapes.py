@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernels.spec.latent import check_latents
 from kernels.spec.model import Positions, RunSpec
 from kernels.spec.problems import TOO_LARGE, Problems, join
+from kernels.spec.rope import rotated_dim
 
 RANKS = (2, 3, 4)
 LAYOUTS = "[len, dim], [heads, len, dim] or [batch, heads, len, dim]"
@@ -219,7 +220,7 @@ def _check_attention_lists(spec: RunSpec, problems: Problems) -> None:
         problems.add("/attention/rope/positions", "shape-mismatch", detail)
     else:
         _check_list(rope.positions, "rope/positions", spec.q_len, "queries", spec.batch, problems=problems)
-    width = rope.dim if rope.dim is not None else spec.rope_head_dim - rope.dim_offset
+    width = rotated_dim(rope, spec.rope_head_dim)
     if width < 0 or rope.dim_offset + width > spec.rope_head_dim or width % 2:
         what = "d_rope" if spec.is_latent else "a head dim"
         detail = (
