@@ -12,6 +12,9 @@ RAW = re.compile(r"\\[A-Za-z]*")
 IDENTIFIER = re.compile(r"<mi([^>]*)>([^<]+)</mi>")
 # Not in MathML Core; browsers that implement the standard ignore them or complain.
 NAMED_SPACE = re.compile(r'<mspace width="negative\w+" ?/>')
+# Browsers make room for the widest sign that a root could have; in a line of text that is a gap behind it.
+ROOT_OF_ONE = re.compile(r"<msqrt><mrow>(<(m[in])>[^<]*</\2>)</mrow></msqrt>")
+SIGN_AND_ONE = r'<mrow><mo form="prefix" stretchy="false" lspace="0em" rspace="0em">√</mo>\1</mrow>'
 
 
 # How many children these elements need: with another number the browser shows an error in their place.
@@ -45,7 +48,8 @@ def _convert(latex: str, display: bool) -> str:
         name = element.tag.rpartition("}")[2]
         if len(element) != CHILDREN.get(name, len(element)):
             raise MathsError(f"formula ${latex}$: an argument is missing ({name})")
-    return NAMED_SPACE.sub("", mathml)
+    mathml = NAMED_SPACE.sub("", mathml)
+    return mathml if display else ROOT_OF_ONE.sub(SIGN_AND_ONE, mathml)
 
 
 def to_mathml(latex: str, *, display: bool = False, symbols: Mapping[str, str] | None = None) -> str:

@@ -187,6 +187,15 @@ def test_a_page_that_the_contents_do_not_list_is_found(tmp_path: Path) -> None:
         pages.load(tmp_path, "en")
 
 
+def test_a_root_in_a_line_of_text_leaves_no_room_for_a_wider_sign() -> None:
+    inline = to_mathml(r"\sqrt{2}/\sqrt{d}")
+    assert "msqrt" not in inline
+    assert inline.count("√") == 2
+    assert "<mn>2</mn>" in inline
+    assert "<msqrt>" in to_mathml(r"\sqrt{d}", display=True)
+    assert "<msqrt>" in to_mathml(r"\sqrt{a+b}")  # only a bar says how far it reaches
+
+
 @pytest.mark.parametrize("latex", [r"\foo", r"x\bar y\baz", r"\frac{1}", r"\begin{matrix}"])
 def test_latex_that_cannot_become_mathml_is_an_error_that_shows_it(latex: str) -> None:
     with pytest.raises(MathsError) as caught:
