@@ -22,7 +22,7 @@ from kernels.serving.bodies.reading import (
 )
 from kernels.serving.events import EventLog
 from kernels.serving.paging import columns
-from kernels.spec.problems import TOO_LARGE, join, nearest, show
+from kernels.spec.problems import MALFORMED, TOO_LARGE, join, nearest, show
 from kernels.spec.reader import ObjectReader
 
 LIMITS = {
@@ -86,10 +86,16 @@ def _policies(reader: ObjectReader) -> list[str]:
         return DEFAULT_POLICIES
     found = read_list(reader, "policies", len(POLICIES), "names of policies")
     for index, name in enumerate(found):
-        if name not in POLICIES or found.index(name) < index:
-            problem = "is there twice" if name in POLICIES else nearest(str(name), POLICIES)
-            detail = f"policies holds some of {', '.join(POLICIES)}, each once; {show(name)}: {problem}"
-            reader.problems.add(item_pointer(reader, "policies", index), "not-a-choice", detail)
+        pointer = item_pointer(reader, "policies", index)
+        if not isinstance(name, str):
+            detail = f"the name of a policy is a string, not {show(name)}"
+            reader.problems.add(pointer, "wrong-type", detail, MALFORMED)
+        elif name not in POLICIES:
+            detail = f"there is no policy {show(name)}; {nearest(name, POLICIES)}"
+            reader.problems.add(pointer, "not-a-choice", detail)
+        elif name in found[:index]:
+            detail = f"the policy {name} is there twice; name each once"
+            reader.problems.add(pointer, "already-there", detail)
     return found
 
 

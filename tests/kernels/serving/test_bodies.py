@@ -1,0 +1,83 @@
+"""Whatever a body holds, it is answered or its mistakes are named; nothing else is ever raised."""
+
+import copy
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels.serving.catalog import SIMULATORS
+from kernels.spec import SpecError
+
+DRAWN = {
+    "paged-allocator": {"workload": {"requests": 3, "samples": 2, "prompt_len": [1, 9], "output_len": 3}},
+    "batching": {
+        "trace": {"requests": 4, "rate": 2, "output_len": [1, 3]},
+        "cost": {"fixed": 1, "per_token": 1},
+    },
+    "speculative": {
+        "target": [[0.5, 0.5], [1, 0]],
+        "draft": [[0, 1], [0.5, 0.5]],
+        "gamma": 2,
+        "sequences": 3,
+    },
+    "prefix-cache": {"capacity": 50, "conversations": {"conversations": 2, "systems": 1, "system_len": 3}},
+}
+BODIES = [(name, body) for name, each in SIMULATORS.items() for body in (each.example, DRAWN[name])]
+ODD = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 40),
+    st.sampled_from([2**63, 10**400, 1e308, 1e-320, -0.0, 0.5, 10**6]),
+    st.sampled_from(["", "a", "inf", "=1", "\x00", "x" * 99, "append", "static", "ä"]),
+    st.lists(st.one_of(st.integers(-1, 9), st.none(), st.lists(st.integers(0, 1), max_size=2)), max_size=4),
+    st.dictionaries(st.sampled_from(["op", "seed", "x/~"]), st.integers(), max_size=2),
+)
+
+
+def places(value, at=()):
+    yield at
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from places(inner, (*at, key))
+
+
+@st.composite
+def spoiled(draw):
+    """A body that works, with up to three of its values replaced, removed or added."""
+    name, body = draw(st.sampled_from(BODIES))
+    body = copy.deepcopy(body)
+    for _ in range(draw(st.integers(1, 3))):
+        *parents, last = draw(st.sampled_from([at for at in places(body) if at] or [("x",)]))
+        owner = body
+        for key in parents:
+            owner = owner[key]
+        if draw(st.booleans()) or not isinstance(owner, dict):
+            owner[last] = draw(ODD)
+        elif draw(st.booleans()):
+            owner.pop(last, None)
+        else:
+            owner[draw(st.sampled_from(["x/~", "tokens", "seed", "requests"]))] = draw(ODD)
+    return name, body
+
+
+@given(spoiled())
+def test_a_spoiled_body_is_answered_or_its_mistakes_are_named(case):
+    name, body = case
+    try:
+        answer = SIMULATORS[name].simulate(body)
+    except SpecError as error:
+        for problem in error.problems:
+            assert problem.detail
+            assert problem.status in (400, 413, 422)
+            assert problem.pointer == "" or problem.pointer.startswith("/")
+    else:
+        json.dumps(answer, allow_nan=False)
+
+
+@pytest.mark.parametrize(("name", "body"), BODIES)
+def test_the_body_is_not_changed(name, body):
+    before = copy.deepcopy(body)
+    SIMULATORS[name].simulate(body)
+    assert body == before
