@@ -102,17 +102,22 @@ def tokens_kept(mixer: Mixer, length: int, encoder_len: int) -> int:
 
 def state_numbers(mixer: Mixer) -> int:
     """Numbers in the state of one sequence."""
+    return sum(state_parts(mixer))
+
+
+def state_parts(mixer: Mixer) -> tuple[int, int]:
+    """Those that recur, and those that a convolution slides over."""
     match mixer:
         case Mamba():
-            return mixer.inner * (mixer.state + mixer.kernel)
+            return mixer.inner * mixer.state, mixer.inner * mixer.kernel
         case Mamba2():
             inner = mixer.heads * mixer.head_dim
-            return inner * mixer.state + (inner + 2 * mixer.groups * mixer.state) * mixer.kernel
+            return inner * mixer.state, (inner + 2 * mixer.groups * mixer.state) * mixer.kernel
         case LinearAttention():
             convolved = 2 * mixer.key_heads * mixer.key_dim + mixer.value_heads * mixer.value_dim
-            return mixer.value_heads * mixer.key_dim * mixer.value_dim + convolved * mixer.kernel
+            return mixer.value_heads * mixer.key_dim * mixer.value_dim, convolved * mixer.kernel
         case _:
-            return 0
+            return 0, 0
 
 
 def _layer(index: int, mixer: Mixer, stored: CacheFormat, batch: int, kept: int) -> CacheLayer:
