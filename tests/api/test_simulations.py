@@ -40,7 +40,7 @@ LARGEST = {
     "speculative": {"target": [1 / 128] * 128, "draft": [1] + [0] * 127, "gamma": 16, "tokens": 5000},
     "prefix-cache": {
         "capacity": 5000,
-        "conversations": {"conversations": 500, "turns": 1, "systems": 500, "system_len": 40},
+        "conversations": {"conversations": 500, "turns": 1, "systems": 500, "system_len": 65},
     },
 }
 

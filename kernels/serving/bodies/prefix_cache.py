@@ -128,9 +128,9 @@ def _conversations(body: ObjectReader) -> list[PrefixRequest]:
 
 def _upper_bound(drawn: Conversations) -> int:
     """The most tokens that can be drawn, each prompt repeating what was said before it."""
-    said = drawn.message_len[1] + drawn.answer_len[1]
-    system = drawn.system_len[1] * (drawn.turns + drawn.systems)
-    return drawn.conversations * (system + said * drawn.turns * (drawn.turns + 1) // 2)
+    system, said = drawn.system_len[1], drawn.message_len[1] + drawn.answer_len[1]
+    of_one = system * drawn.turns + said * drawn.turns * (drawn.turns + 1) // 2
+    return system * drawn.systems + of_one * drawn.conversations
 
 
 def _check_tokens(tokens: int, source: str, reader: ObjectReader, hedge: str = "") -> None:
