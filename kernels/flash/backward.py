@@ -50,6 +50,7 @@ import triton
 import triton.language as tl
 
 from kernels.flash.logits import (
+    as_factor,
     describe_queries,
     extent,
     key_bounds,
@@ -133,8 +134,8 @@ def add_queries(
     )
     b_p, b_ds = rebuilt(b_q, b_do, m, l, dots, b_k, b_v, R, T, o_n, n_keys, MASKED)
     # [BN, BE], [BN, BD]; P and ds take the inputs' dtype for the tensor cores, the sums stay float32
-    b_dv = tl.dot(tl.trans(b_p.to(b_do.dtype)), b_do, b_dv, input_precision="ieee")
-    b_dk = tl.dot(tl.trans(b_ds.to(b_q.dtype)), b_q, b_dk, input_precision="ieee")
+    b_dv = tl.dot(tl.trans(as_factor(b_p, T, b_do.dtype)), b_do, b_dv, input_precision="ieee")
+    b_dk = tl.dot(tl.trans(as_factor(b_ds, T, b_q.dtype)), b_q, b_dk, input_precision="ieee")
     return b_dk, b_dv
 
 
@@ -193,7 +194,7 @@ def add_keys(
     b_v = load_rows(V, R.i_batch, i_kv_head, o_n, n_keys, E, BLOCK_E)
     _, b_ds = rebuilt(b_q, b_do, m, l, dots, b_k, b_v, R, T, o_n, n_keys, MASKED)
     # [BM, BD]
-    return tl.dot(b_ds.to(b_k.dtype), b_k, b_dq, input_precision="ieee")
+    return tl.dot(as_factor(b_ds, T, b_k.dtype), b_k, b_dq, input_precision="ieee")
 
 
 @triton.jit

@@ -25,7 +25,16 @@ import triton
 import triton.language as tl
 
 from kernels.flash.codes import load_keys, load_values, times_scales
-from kernels.flash.logits import describe_queries, extent, key_bounds, logits, scores, softcapped, wanted
+from kernels.flash.logits import (
+    as_factor,
+    describe_queries,
+    extent,
+    key_bounds,
+    logits,
+    scores,
+    softcapped,
+    wanted,
+)
 from kernels.flash.memory import load_rows, store_rows
 from kernels.flash.softmax import finish, start, step, store_kept
 
@@ -45,7 +54,7 @@ def attend_tile(
     b_p, m, l, shrink = step(b_s, m, l)
     b_v = load_values(V, R.i_batch, i_kv_head, o_n, n_keys, DV, BLOCK_DV, b_q.dtype)
     # [BM, BDV]; the weights take V's dtype for the tensor cores, the sum stays float32
-    b_o = tl.dot(b_p.to(b_v.dtype), b_v, b_o * shrink[:, None], input_precision="ieee")
+    b_o = tl.dot(as_factor(b_p, T, b_v.dtype), b_v, b_o * shrink[:, None], input_precision="ieee")
     return m, l, b_o
 
 

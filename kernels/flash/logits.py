@@ -30,6 +30,8 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from kernels.flash.codes import as_operand
+
 
 class Terms(NamedTuple):
     """What turns scores into logits; None: not there. Lengths and sinks are among it: keys that are not there,
@@ -165,6 +167,16 @@ def logits(b_s, R, T, o_n, n_keys, MASKED: tl.constexpr):
     if MASKED:
         b_s = tl.where(visible(R, T, o_n, n_keys), b_s, float("-inf"))
     return b_s
+
+
+@triton.jit
+def as_factor(b_p, T, DTYPE: tl.constexpr):
+    """Weights, or the gradients of logits, as an operand of tl.dot beside a tile of type DTYPE. The 8-bit
+    numbers of a mask are in their past, which must not make TF32 of float32 (``codes.decode_as``)."""
+    b_p = b_p.to(DTYPE)
+    if T.mask is not None:
+        b_p = as_operand(b_p)
+    return b_p
 
 
 @triton.jit

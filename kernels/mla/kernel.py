@@ -36,7 +36,7 @@ of latents and of rotated keys, BC and BR the same padded to powers of two.
 import triton
 import triton.language as tl
 
-from kernels.flash.logits import describe_queries, extent, key_bounds, logits, softcapped
+from kernels.flash.logits import as_factor, describe_queries, extent, key_bounds, logits, softcapped
 from kernels.flash.memory import load_rows, row_starts, store_rows
 from kernels.flash.softmax import finish, start, step
 
@@ -57,7 +57,7 @@ def latent_tile(
     b_s = logits(softcapped(b_s, T), R, T, o_n, n_keys, MASKED)
     b_p, m, l, shrink = step(b_s, m, l)
     # [BM, BC]; the value is the tile that was the key
-    b_o = tl.dot(b_p.to(b_c.dtype), b_c, b_o * shrink[:, None], input_precision="ieee")
+    b_o = tl.dot(as_factor(b_p, T, b_c.dtype), b_c, b_o * shrink[:, None], input_precision="ieee")
     return m, l, b_o
 
 
