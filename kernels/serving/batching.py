@@ -156,8 +156,11 @@ class Engine:
     def enter(self) -> Sequence:
         """Take the first of those who wait into the batch."""
         sequence = self.waiting.popleft()
-        sequence.started = self.clock if sequence.started is None else sequence.started
-        self.note("start", sequence, waited=to_nanoseconds(self.clock - sequence.request.arrival))
+        if sequence.started is None:
+            sequence.started = self.clock
+            self.note("start", sequence, waited=to_nanoseconds(self.clock - sequence.request.arrival))
+        else:
+            self.note("resume", sequence)
         return sequence
 
     def preempt(self, sequence: Sequence) -> None:

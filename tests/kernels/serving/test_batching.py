@@ -95,6 +95,8 @@ def test_who_entered_last_gives_its_cache_back_and_computes_it_again():
     log = EventLog()
     schedule = simulate("continuous", requests, server(capacity=8), log)
     assert times(schedule) == {"a": [2.5, 4, 5.25, 6.5], "b": [2.5, 4, 8.75]}
+    of_b = [event.kind for event in log.events if event.ids["request"] == "b"]
+    assert of_b == ["start", "prefill", "decode", "preempt", "resume", "prefill", "finish"]
     assert [event.details["dropped"] for event in log.events if event.kind == "preempt"] == [4]
     assert latency.summary(schedule)["recomputed_tokens"] == 4
     assert latency.summary(schedule)["preemptions"] == 1
