@@ -42,7 +42,7 @@ COSTS = {
     "sdpa": Cost(2e-4, 5e-6, 0.0, 2e-9, 5e-11, 5.0),
     "flash": Cost(1e-2, 8e-3, 4e-3, 2e-8, 1.2e-10, 40.0),
     "decode": Cost(1e-2, 8e-3, 4e-3, 4e-8, 1.2e-10, 40.0, 3e-8),
-    "mla": Cost(1e-2, 1e-2, 7e-3, 1e-7, 1.2e-10, 40.0, 2.5e-7),
+    "mla": Cost(1e-2, 8e-3, 4e-3, 5e-8, 1.2e-10, 40.0, 1.2e-7),
 }
 PAGED_FACTOR = 1.5  # where a table is asked for the page of every key
 HALF_PRECISION_FACTOR = {
@@ -55,7 +55,7 @@ HALF_PRECISION_FACTOR = {
     "mla": 3.0,
 }
 MASKING_FACTOR = 2.0  # masks, biases and softcaps on whole matrices: further passes over them
-# The same of a tile: of flash, and of decoding, whose tiles are flat: a pass costs more than a product.
+# The same of a tile: of flash and mla; of decoding, whose tiles are flat: a pass costs more than a product.
 FLASH_TERMS_FACTOR, TERMS_FACTOR = 1.75, 3.0
 PAGED_BYTES = 16.0  # of each number that is put in pages: of float32, twice, at most twice as many slots
 LOADED_BYTES = 40.0  # working memory for each number of K and V in a tile: itself, its address, its mask
@@ -190,7 +190,7 @@ def _seconds(spec: RunSpec, engine: str) -> float:
 
 def _latent_seconds(spec: RunSpec) -> float:
     """One call of engine ``mla`` on one core."""
-    cost, done = COSTS["mla"], work(spec, interpreted=True)
+    cost, done = _cost(spec, "mla"), work(spec, interpreted=True)
     factor = HALF_PRECISION_FACTOR["mla"] if spec.dtype == "float16" else 1.0
     seconds = cost.per_call + cost.per_program * done.programs + cost.per_tile * done.tiles
     seconds += cost.per_score * done.scores + cost.per_multiply * done.multiplies * factor
@@ -198,13 +198,13 @@ def _latent_seconds(spec: RunSpec) -> float:
 
 
 def _cost(spec: RunSpec, engine: str) -> Cost:
-    """What ``paged`` costs depends on whose kernels do the work, and on the table; what ``flash`` costs, on
-    what is done with each score."""
+    """What ``paged`` costs depends on whose kernels do the work, and on the table; what ``flash`` and ``mla``
+    cost, on what is done with each score."""
     if engine == "paged":
         cost = _cost(spec, "decode" if is_decoding(spec, engine) else "flash")
         return replace(cost, per_tile=PAGED_FACTOR * cost.per_tile, per_load=PAGED_FACTOR * cost.per_load)
     cost = COSTS[engine]
-    if engine == "flash" and _has_terms(spec):
+    if engine in ("flash", "mla") and _has_terms(spec):
         factor = FLASH_TERMS_FACTOR
         return replace(cost, per_tile=factor * cost.per_tile, per_score=factor * cost.per_score)
     return cost

@@ -30,6 +30,7 @@ from kernels.flash.tiles import (
     tile_problems,
     too_large,
 )
+from kernels.flash.visits import visits
 from kernels.positions import visible_pairs
 from kernels.spec.model import RunSpec
 from kernels.spec.problems import FieldProblem
@@ -138,16 +139,16 @@ def work(spec: RunSpec, *, interpreted: bool) -> Work:
     latent, rope = (spec.inputs[name].shape[-1] for name in ("c_kv", "q_rope"))
     nope, width_v = spec.inputs["q_nope"].shape[-1], spec.v_head_dim
     if chosen_form(spec) == "absorbed":
-        rows, tiles = spec.q_len * spec.num_heads, latent_tiles(spec, interpreted=interpreted)[:2]
+        tiles = latent_tiles(spec, interpreted=interpreted)[:2]
         widths = padded_dim(latent) + padded_dim(rope), padded_dim(latent)
         return (
-            _attention(spec, spec.batch, rows, tiles, widths)
+            _attention(spec, spec.num_heads, tiles, widths)
             + _projection(spec, spec.q_len, nope, latent, interpreted=interpreted)
             + _projection(spec, spec.q_len, latent, width_v, interpreted=interpreted)
         )
     tiles = choose_tiles(spec, interpreted=interpreted)
     widths = padded_dim(nope + rope), padded_dim(width_v)
-    attention = _attention(spec, spec.batch * spec.num_heads, spec.q_len, tiles, widths)
+    attention = _attention(spec, 1, tiles, widths)
     values = Work(0, 0, 0, 0, attention.tiles * tiles[1] * widths[1])  # not the tiles that were keys
     return (
         attention
@@ -157,19 +158,13 @@ def work(spec: RunSpec, *, interpreted: bool) -> Work:
     )
 
 
-def _attention(
-    spec: RunSpec, sequences: int, rows: int, tiles: tuple[int, int], widths: tuple[int, int]
-) -> Work:
-    """Rows of queries against the keys of their sequence; ``widths`` of a key and of a value."""
+def _attention(spec: RunSpec, heads: int, tiles: tuple[int, int], widths: tuple[int, int]) -> Work:
+    """Queries against the keys of their sequence, those of so many ``heads`` in the rows of one tile;
+    ``widths`` of a key and of a value."""
     block_m, block_n = tiles
-    programs = sequences * math.ceil(rows / block_m)
-    total = spec.batch * spec.num_heads * spec.q_len * spec.kv_len
-    share = 1.0
-    if spec.attention.is_causal and total:
-        # Tiles beyond the causal bound are skipped; those it crosses are whole.
-        crossed = (block_m / max(rows, 1) + block_n / spec.kv_len) / 2
-        share = min(1.0, visible_pairs(spec) / total + crossed)
-    visited = math.ceil(programs * math.ceil(spec.kv_len / block_n) * share)
+    sequences = spec.batch * spec.num_heads // max(heads, 1)
+    programs = sequences * math.ceil(spec.q_len * heads / block_m)
+    visited = sequences * visits(spec, block_m, block_n, group=heads).tiles
     scores = visited * block_m * block_n
     loads = visited * block_n * widths[0] + programs * block_m * widths[0]
     return Work(programs, visited, scores, scores * sum(widths), loads)
