@@ -34,8 +34,8 @@ from kernels.flash.codes import as_operand
 
 
 class Terms(NamedTuple):
-    """What turns scores into logits; None: not there. Lengths and sinks are among it: keys that are not there,
-    and one that always is (``softmax.start``)."""
+    """What turns scores into logits; None: not there. Lengths and sinks are among it: keys that are not
+    there, and one that always is (``softmax.start``)."""
 
     scale: Any
     p_offset: Any = None  # [batch] integers: position of query 0 when key 0 stands at 0
