@@ -168,11 +168,11 @@ def _within(reach: int, tokens: Array, length: int) -> Array:
 def _bigbird(pattern: Pattern, tokens: Array, spec: RunSpec) -> Array:
     block = pattern["block"]
     rows, which = np.unique(tokens // block, return_inverse=True)
-    layout = _bigbird_layout(pattern, rows, blocks_of(spec.kv_len, block))
+    layout = bigbird_layout(pattern, rows, blocks_of(spec.kv_len, block))
     return _spread(layout, which.reshape(tokens.shape), spec.kv_len, block)
 
 
-def _bigbird_layout(pattern: Pattern, rows: Array, blocks: int) -> Array:
+def bigbird_layout(pattern: Pattern, rows: Array, blocks: int) -> Array:
     """What the query blocks ``rows`` [R] see of the ``blocks`` key blocks: bool [R, blocks]."""
     columns, r = np.arange(blocks), rows[:, None]
     seen = (columns < pattern["global"]) | ((r >= 0) & (r < pattern["global"]))

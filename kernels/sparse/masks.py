@@ -1,0 +1,43 @@
+"""Which pairs may see each other, all together: pattern, causality and window (numpy)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from kernels import positions
+from kernels.arrays import Array
+from kernels.patterns import pattern_mask
+from kernels.spec.model import Attention, InputSpec, RunSpec
+
+Sides = tuple[int | None, int | None]
+
+
+def visible(spec: RunSpec, q_lens: Array | None = None, kv_lens: Array | None = None) -> Array:
+    """True where a query may see a key: bool [b or 1, 1, q_len, kv_len].
+
+    ``q_lens`` and ``kv_lens`` [b], where the batch is ragged, only place the queries. An ``attn_mask`` is an
+    input, and is not looked at.
+    """
+    queries, keys = positions.query_positions(spec, q_lens, kv_lens), positions.key_positions(spec)
+    distance = keys[:, None, None, :] - queries[:, None, :, None]
+    seen = np.ones(distance.shape, dtype=np.bool_)
+    left, right = spec.attention.sides
+    if left is not None:
+        seen &= distance >= -left
+    if right is not None:
+        seen &= distance <= right
+    pattern = pattern_mask(spec, q_lens, kv_lens)
+    return seen if pattern is None else seen & pattern
+
+
+def mask_of(
+    pattern: Mapping[str, Any] | None, length: int, *, is_causal: bool = False, window: Sides = (None, None)
+) -> Array:
+    """Self-attention over ``length`` tokens: bool [length, length], which must be one for all batch rows."""
+    shape = InputSpec((1, 1, length, 1), "float32", "seed")
+    attention = Attention(pattern=pattern, is_causal=is_causal, window=window)
+    mask = visible(RunSpec("reference", {"q": shape, "k": shape, "v": shape}, attention=attention))
+    return np.asarray(mask[0, 0])
