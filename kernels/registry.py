@@ -242,8 +242,8 @@ ENGINES: dict[str, Engine] = {
             notes=(
                 *_INTERPRETER_NOTES,
                 _CACHE_NOTE,
-                "The score matrices are rebuilt from Q and K by a second kernel, and the weights from these with "
-                "the maximum and the sum of each row.",
+                "The score matrices are rebuilt from Q and K by a second kernel, and the weights from these "
+                "with the maximum and the sum of each row.",
                 "Gradients rebuild the weights likewise. Each is summed in one order, without atomics: equal "
                 "inputs give equal bits.",
             ),
