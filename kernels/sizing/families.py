@@ -23,7 +23,8 @@ class Family:
     out_bias: Flag = ("attention_bias", False)
     mlp_bias: Flag = ("mlp_bias", False)
     is_gated: bool = True
-    qk_norm: str = ""  # "head": one norm for all heads; "all": as wide as all; else the field that says "all"
+    qk_norm: str = ""  # "head": one norm for all heads; "all": as wide as all of them
+    qk_norm_if: str = ""  # the field that turns it on, if there is one
     is_tied: bool = False
     mlp_ratio: int | None = None  # width of the MLP over that of the model, where no field says it
     positions: int | None = None  # learned ones: how many rows more than the context
@@ -32,6 +33,7 @@ class Family:
     final_norm: bool = True
     router_bias: bool = False
     has_sinks: bool = False
+    has_shared_expert: bool = False  # as wide as the others, though no field says so
     is_encoder: bool = False
     mlp_kind: str = ""  # "t5": gated if feed_forward_proj says so
     mixer: str = ""  # of layers that are not attention: "mamba", "mamba2", "lightning", "delta"
@@ -88,12 +90,16 @@ FAMILIES: dict[str, Family] = {
     "qwen3_next": replace(
         QWEN, mixer="delta", defaults={"full_attention_interval": 4, "linear_conv_kernel_dim": 4}
     ),
+    "qwen3_5_text": replace(QWEN, mixer="delta", defaults={"linear_conv_kernel_dim": 4}),
+    "qwen3_5_moe_text": replace(QWEN, mixer="delta", defaults={"linear_conv_kernel_dim": 4}),
+    "llama4_text": replace(LLAMA, mlp_bias=False, has_shared_expert=True, defaults={"active": 1}),
+    "glm4_moe": replace(BARE, qkv_bias=("attention_bias", False), qk_norm="head", qk_norm_if="use_qk_norm"),
     "gemma": Family(mlp_bias=False, is_tied=True, defaults={"head_dim": 256}),
     "gemma2": GEMMA2,
     "gemma3_text": GEMMA3,
     "gemma3": GEMMA3,
     "olmo2": Family(mlp_bias=False, qk_norm="all"),
-    "cohere": Family(mlp_bias=False, norms=1, qk_norm="use_qk_norm", is_tied=True),
+    "cohere": Family(mlp_bias=False, norms=1, qk_norm="all", qk_norm_if="use_qk_norm", is_tied=True),
     "cohere2": Family(mlp_bias=False, norms=1, is_tied=True, defaults={"window": 4096, "pattern": 4}),
     "glm4": replace(BARE, qkv_bias=("attention_bias", True), norms=4),
     "stablelm": replace(BARE, norm=2, qkv_bias=("use_qkv_bias", False)),

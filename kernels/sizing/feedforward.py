@@ -22,7 +22,8 @@ def read_mlps(
         return (dense(fields, family, hidden),) * count
     routed = _placement(fields, count)
     sparse = _experts(fields, family, hidden, experts) if any(routed) else None
-    plain = dense(fields, family, hidden) if not all(routed) else None
+    name = "dense_width" if fields.has("dense_width") else "width"
+    plain = dense(fields, family, hidden, name) if not all(routed) else None
     return tuple(sparse if is_routed else plain for is_routed in routed)
 
 
@@ -63,7 +64,7 @@ def _experts(fields: ConfigFields, family: Family, hidden: int, count: int) -> E
     expert = _mlp(fields, family, width)
     shared = fields.integer_or_none("shared", low=0, high=MAX_EXPERTS) or 0
     apart = fields.integer_or_none("shared_width", low=0)
-    wide = apart or shared * width
+    wide = apart or (shared or family.has_shared_expert) * width
     return Experts(
         count=count,
         active=active,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from kernels.sizing.families import FAMILIES, LLAMA, Family
 from kernels.sizing.feedforward import dense, read_mlps
-from kernels.sizing.fields import MAX_FIELDS, MAX_LAYERS, MAX_VOCAB, Assumption, ConfigFields
+from kernels.sizing.fields import MAX_FIELDS, MAX_LAYERS, MAX_VOCAB, OF_THE_TYPE, Assumption, ConfigFields
 from kernels.sizing.kinds import STATE, layer_kinds
 from kernels.sizing.layers import Layer, Mixer, Model
 from kernels.sizing.mixers import attention, read_mixers
@@ -54,19 +54,19 @@ def read_config(config: object, pointer: str = "/config") -> ReadConfig:
     fields = ConfigFields(config, pointer, problems)
     model_type = _model_type(fields)
     family = FAMILIES.get(model_type, LLAMA)
-    fields.defaults = family.defaults
+    fields.defaults, fields.is_known = family.defaults, model_type in FAMILIES
     if not problems.found:
         model = _build(fields, family)
         stored = read_quantisation(fields)
     problems.raise_if_any()
-    if model_type not in FAMILIES:
+    if not fields.is_known:
         fields.notes.insert(0, _stranger(model_type))
     ignored = fields.ignored()
     return ReadConfig(
         model=model,
         model_type=model_type,
-        is_known=model_type in FAMILIES,
-        understood=tuple(_with_scope(fields)),
+        is_known=fields.is_known,
+        understood=tuple(fields.understood),
         ignored=tuple(ignored),
         unknown=tuple(fields.unknown(ignored)),
         assumed=tuple(fields.assumed),
@@ -77,11 +77,10 @@ def read_config(config: object, pointer: str = "/config") -> ReadConfig:
 
 
 def _model_type(fields: ConfigFields) -> str:
+    """Of the language model, else of the whole."""
     inner = fields.word("model_type")
-    if inner or not fields.inside:
-        return inner
     outer = fields.config.get("model_type")
-    return outer if isinstance(outer, str) else ""
+    return inner or (outer if isinstance(outer, str) else "")
 
 
 def _stranger(model_type: str) -> str:
@@ -92,15 +91,6 @@ def _stranger(model_type: str) -> str:
         f"{named}: the cache is what its fields say, its weights are counted as if it were built like Llama "
         "(gated MLPs, RMS norms, no biases)."
     )
-
-
-def _with_scope(fields: ConfigFields) -> list[str]:
-    prefix = f"{fields.inside}." if fields.inside else ""
-    return [
-        name if name in fields.config and name not in fields.scope else prefix + name
-        for name in fields.understood
-        if fields.find(name)[0] == name or name in fields.scope or name in fields.config or "." in name
-    ]
 
 
 def _build(fields: ConfigFields, family: Family) -> Model:
@@ -205,6 +195,5 @@ def _whole(
 
 def _is_tied(fields: ConfigFields, family: Family) -> bool:
     if not fields.find("tied")[0]:
-        why = "what this model type has unless its config says otherwise"
-        fields.assume("tied", family.is_tied, why)
+        fields.assume("tied", family.is_tied, OF_THE_TYPE if fields.is_known else "what most models have")
     return fields.boolean("tied", family.is_tied)

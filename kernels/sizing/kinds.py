@@ -93,7 +93,7 @@ def _listed_as_numbers(fields: ConfigFields, count: int) -> Kinds | None:
             detail = (
                 f"an entry of attn_type_list must be 0 (linear) or 1 (full attention), not {show(number)}"
             )
-            fields.problems.add(join(fields.at("attn_type_list"), index), "out-of-range", detail)
+            fields.problems.add(join(fields.at(fields.path("attn_type_list")), index), "out-of-range", detail)
             return None
     return tuple(FULL if number else STATE for number in numbers)
 
@@ -110,7 +110,7 @@ def _repeated(fields: ConfigFields, count: int) -> Kinds | None:
                 words += part * times
             case _:
                 detail = f"attention_types holds pairs of a list of words and a number, not {show(group)}"
-                fields.problems.add(fields.at("attention_types"), "wrong-type", detail)
+                fields.problems.add(fields.at(fields.path("attention_types")), "wrong-type", detail)
                 return None
     if len(words) != count:
         fields.contradiction(
@@ -165,7 +165,7 @@ def _chunked_with_rope(fields: ConfigFields, count: int) -> Kinds | None:
     """Llama 4: layers with rotary positions see their chunk, those without see everything."""
     if not fields.has("attention_chunk_size"):
         return None
-    rotates = fields.entries("no_rope_layers", count) or None  # 1: has RoPE, whatever the name says
+    rotates = fields.entries("no_rope_layers", count)  # 1: has RoPE, whatever the name says
     if rotates is None:
         interval = fields.integer(
             "no_rope_layer_interval", high=MAX_LAYERS, default=4, why="as Llama 4, if its config does not say"
@@ -184,4 +184,8 @@ def _windowed(fields: ConfigFields, count: int) -> Kinds | None:
     if fields.has("use_sliding_window") and fields.has("max_window_layers"):
         first = fields.integer("max_window_layers", low=0, high=MAX_LAYERS)
         return tuple(SLIDING if index >= first else FULL for index in range(count))
+    if not fields.is_known:
+        fields.notes.append(
+            f"No field says which layers {fields.path('window')} is for: all, as it was read."
+        )
     return (SLIDING,) * count

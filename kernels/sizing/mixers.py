@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernels.sizing.families import Family, Flag
-from kernels.sizing.fields import MAX_VOCAB, ConfigFields
+from kernels.sizing.fields import MAX_LAYERS, ConfigFields
 from kernels.sizing.kinds import CHUNKED, SLIDING, STATE
 from kernels.sizing.layers import Attention, LatentAttention, LinearAttention, Mamba, Mamba2, Mixer
 
@@ -120,12 +120,10 @@ def _kv_heads(fields: ConfigFields, heads: int) -> int:
 
 
 def _qk_norm(fields: ConfigFields, family: Family, heads: int, kv_heads: int, head_dim: int) -> int:
-    if family.qk_norm == "head":
-        return 2 * head_dim
-    wide = (heads + kv_heads) * head_dim
-    if family.qk_norm in ("", "all"):
-        return wide if family.qk_norm else 0
-    return wide if fields.boolean(family.qk_norm, False) else 0
+    """Numbers in the norms of queries and keys."""
+    if not family.qk_norm or (family.qk_norm_if and not fields.boolean(family.qk_norm_if, False)):
+        return 0
+    return 2 * head_dim if family.qk_norm == "head" else (heads + kv_heads) * head_dim
 
 
 def _window(fields: ConfigFields, kind: str) -> int:
@@ -134,7 +132,7 @@ def _window(fields: ConfigFields, kind: str) -> int:
 
 def _sharing(fields: ConfigFields, mixers: list[Mixer]) -> tuple[Mixer, ...]:
     """Gemma 3n: the last layers read the caches of earlier ones."""
-    shared = fields.integer_or_none("num_kv_shared_layers", low=0, high=MAX_VOCAB) or 0
+    shared = fields.integer_or_none("num_kv_shared_layers", low=0, high=MAX_LAYERS) or 0
     if shared >= len(mixers) > 0:
         detail = f"{shared} of {len(mixers)} layers would read an earlier one's cache: one must keep its own"
         fields.contradiction("num_kv_shared_layers", detail)

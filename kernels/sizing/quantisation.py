@@ -7,7 +7,7 @@ from typing import Any
 
 from kernels.sizing.fields import ConfigFields
 from kernels.sizing.storage import LINEAR_PARTS, WEIGHT_FORMATS, WeightFormat
-from kernels.spec.problems import MALFORMED, one_of, show
+from kernels.spec.problems import one_of, show
 from kernels.spec.reader import is_integer
 
 METHODS = ("gptq", "awq", "fp8", "mxfp4", "bitsandbytes")
@@ -19,9 +19,7 @@ def read_quantisation(fields: ConfigFields) -> WeightFormat | None:
     if given is None:
         return None
     if not isinstance(given, dict):
-        fields.problems.add(
-            fields.at(found), "wrong-type", f"{found} must be an object, not {show(given)}", MALFORMED
-        )
+        fields.wrong_type(found, "an object", given)
         return None
     stored = _format(given)
     if stored is None:
