@@ -46,10 +46,12 @@ Event = component(
 )
 
 
-def answer(name: str, *, summary: JsonSchema, **properties: JsonSchema) -> type[Component]:
+def answer(
+    name: str, *, summary: JsonSchema, uses: tuple[type[Component], ...] = (), **properties: JsonSchema
+) -> type[Component]:
     """An answer: what was simulated, figures, and the log of all events."""
     every = {"summary": summary, **properties, "events": listed(ref(Event))}
-    return component(name, closed(every, required=tuple(every)), Event)
+    return component(name, closed(every, required=tuple(every)), Event, *uses)
 
 
 # --- The paged allocator ---------------------------------------------------------------------
@@ -182,21 +184,56 @@ BatchingRequest = component(
     ),
     BatchedRequest,
 )
+Spread = component(
+    "Spread",
+    closed(
+        {name: {**NUMBER, "nullable": True} for name in ("mean", "p50", "p90", "p99", "max")},
+        required=("mean", "p50", "p90", "p99", "max"),
+        description="Nearest-rank percentiles; null where there is nothing to measure.",
+    ),
+)
+LATENCIES = {
+    "ttft": "Seconds from arrival to the first token.",
+    "tpot": "Seconds per token after the first, of each request.",
+    "itl": "Seconds between two tokens: every gap.",
+    "e2e": "Seconds from arrival to the end; a static batch returns whole.",
+}
+Schedule = component(
+    "ScheduleSummary",
+    closed(
+        {
+            "makespan": described("number", "Seconds from the first arrival to the last end."),
+            "busy": described("number", "Seconds of iterations."),
+            "iterations": COUNT,
+            "output_tokens": COUNT,
+            "computed_tokens": described("integer", "With padding, and with what was computed again."),
+            "padding_tokens": COUNT,
+            "recomputed_tokens": COUNT,
+            "preemptions": COUNT,
+            "throughput_tokens": described("number", "Tokens of output a second."),
+            "throughput_requests": NUMBER,
+            "mean_batch": described("number", "Sequences computed in an iteration."),
+            "peak_held": described("integer", "Tokens in the cache, at most."),
+            **{name: {"allOf": [ref(Spread)], "description": text} for name, text in LATENCIES.items()},
+        },
+        required=("makespan", "throughput_tokens", *LATENCIES),
+    ),
+    Spread,
+)
 BatchingAnswer = answer(
     "BatchingAnswer",
     max_batch=COUNT,
     token_budget=COUNT,
     kv_capacity={**COUNT, "nullable": True},
     cost=figures(fixed=NUMBER, per_token=NUMBER, per_context_token=NUMBER, combine={"type": "string"}),
-    summary=described(
-        "object", "Of each policy: throughput, latencies, tokens computed.", additionalProperties=figures()
-    ),
+    summary=described("object", "Of each policy.", additionalProperties=ref(Schedule)),
     timeline=described(
         "object",
         "Of each policy: its requests with the time of every token, and its iterations, one list for each "
         "figure.",
         additionalProperties=figures(requests=listed(figures()), iterations=figures()),
     ),
+    uses=(Schedule,),
 )
 
 # --- Speculative decoding --------------------------------------------------------------------

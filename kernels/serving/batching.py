@@ -254,9 +254,10 @@ def run_continuous(engine: Engine, *, budget: int) -> None:
 
 
 def _plan(running: list[Sequence], budget: int) -> Work:
-    """What is computed of those already in: a decode before a prefill, so that who answers does not stall."""
+    """What is computed of those already in. A prompt takes all that is left of a budget, so that only who
+    entered last can be amid its prompt: all others come before it, and none of them stalls."""
     work: Work = []
-    for sequence in sorted(running, key=lambda each: each.missing > 1):
+    for sequence in running:
         chunk = min(sequence.missing, budget)
         work += [(sequence, chunk)] if chunk else []
         budget -= chunk

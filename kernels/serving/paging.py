@@ -10,7 +10,7 @@ What the contiguous ones reserve for a sequence when it begins is what Kwon et a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from kernels.serving.contiguous_allocator import ContiguousAllocator, NoHole
 from kernels.serving.draws import Draws
 from kernels.serving.events import EventLog
 from kernels.serving.paged_allocator import Change, OutOfBlocks, PagedAllocator
+from kernels.serving.timeline import columns, ranges
 
 OPERATIONS = ("allocate", "append", "fork", "free")
 RESERVATIONS = ("max", "pow2", "oracle")
@@ -92,8 +93,8 @@ def longest(operations: Iterable[Operation]) -> dict[str, int]:
 
 
 class PagedReplay:
-    """Operations on a paged cache, logged; one that finds no room has no effect, nor have those that follow
-    on a sequence which never began."""
+    """Operations on a paged cache, logged. One that finds no room has no effect; those that follow do with
+    the sequence as it is, and none on one that never began."""
 
     def __init__(self, num_blocks: int, block_size: int, log: EventLog) -> None:
         self.allocator, self.log = PagedAllocator(num_blocks, block_size), log
@@ -111,8 +112,9 @@ class PagedReplay:
             elif each.op == "append":
                 self._written(step, each, cache.append(each.sequence, each.tokens))
             elif each.op == "fork":
-                shared = len(cache.fork(each.parent, each.sequence, each.tokens).table)
-                self.log.add(step, "fork", {**ids, "parent": each.parent}, tokens=each.tokens, shared=shared)
+                tokens = min(each.tokens, cache.sequences[each.parent].length)
+                shared = len(cache.fork(each.parent, each.sequence, tokens).table)
+                self.log.add(step, "fork", {**ids, "parent": each.parent}, tokens=tokens, shared=shared)
             else:
                 self.log.add(step, "free", ids, freed=cache.free(each.sequence))
         except OutOfBlocks as error:
@@ -186,22 +188,6 @@ def compare(
         },
         "free_blocks": sorted(paged.allocator.free_blocks),
     }
-
-
-def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """One list for each figure, with an entry for each row."""
-    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
-
-
-def ranges(slots: Iterable[int]) -> list[list[int]]:
-    """[first, last] of each run of neighbours, in order."""
-    runs: list[list[int]] = []
-    for slot in slots:
-        if runs and runs[-1][1] == slot - 1:
-            runs[-1][1] = slot
-        else:
-            runs.append([slot, slot])
-    return runs
 
 
 def _reservations(kind: str, reached: dict[str, int], max_len: int) -> dict[str, int]:

@@ -156,6 +156,12 @@ WRONG = {
         ["allocate", "grow"],
     ),
     "an operation without a name": (*paged({"op": "free"}), 400, "/operations/0/sequence", ["required"]),
+    "beginning with nobody knows how much": (
+        *paged({"op": "allocate", "sequence": "a"}),
+        400,
+        "/operations/0/tokens",
+        ["required"],
+    ),
     "a field of another operation": (
         *paged({"op": "free", "sequence": "a", "tokens": 1}),
         400,
@@ -297,6 +303,14 @@ WRONG = {
     "a token that is none": ("prefix-cache", {"requests": [[1, 2.5]]}, 400, "/requests/0/1", ["2.5"]),
     "a negative token": ("prefix-cache", {"requests": [[-1]]}, 422, "/requests/0/0", ["-1"]),
     "too long a word": ("prefix-cache", {"requests": [["x" * 33]]}, 422, "/requests/0/0", ["32"]),
+    "too long a prompt": ("prefix-cache", {"requests": [[1] * 50_001]}, 413, "/requests/0", ["50,001"]),
+    "too many tokens together": (
+        "prefix-cache",
+        {"requests": [[1] * 30_000] * 2},
+        413,
+        "/requests",
+        ["60,000", "50,000"],
+    ),
     "too much said": (
         "prefix-cache",
         {"conversations": {"conversations": 5, "turns": 100, "message_len": 50}},
@@ -338,6 +352,16 @@ def test_all_mistakes_are_named_at_once(api):
         "/max_batch",
         "/cost",
     }
+
+
+def test_a_mistake_among_operations_is_not_followed_by_others_that_it_caused(api):
+    name, body = paged(*allocate("=a"), {"op": "append", "sequence": "a"}, {"op": "free", "sequenze": "a"})
+    problem = assert_problem(simulate(api, name, body), 400)
+    assert [error["pointer"] for error in problem["errors"]] == [
+        "/operations/0/sequence",
+        "/operations/2/sequenze",
+        "/operations/2/sequence",
+    ]
 
 
 @pytest.mark.parametrize("name", SIMULATORS)

@@ -21,7 +21,7 @@ from kernels.serving.bodies.reading import (
     required,
 )
 from kernels.serving.events import EventLog
-from kernels.serving.paging import columns
+from kernels.serving.timeline import columns
 from kernels.spec.problems import MALFORMED, TOO_LARGE, join, nearest, show
 from kernels.spec.reader import ObjectReader
 

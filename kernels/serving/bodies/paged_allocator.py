@@ -15,6 +15,7 @@ from kernels.serving.bodies.reading import (
     read_name,
     read_range,
     read_seed,
+    required,
 )
 from kernels.serving.paging import Operation, Workload
 from kernels.spec.problems import TOO_LARGE, Problems, show
@@ -107,18 +108,18 @@ def _operation(item: object, pointer: str, problems: Problems, alive: dict[str, 
         return None
     reader.choice("op", "", paging.OPERATIONS)
     sequence = read_name(reader, "sequence")
-    if not allowed or not sequence or problems.under(pointer):
-        return None
+    parent = read_name(reader, "from") if op == "fork" else ""
+    if not allowed or problems.under("/operations"):
+        return None  # after a mistake it is not known which sequences are there
     if op in ("allocate", "fork"):
         _check_new(reader, sequence, alive)
     else:
         _check_alive(reader, "sequence", sequence, alive)
-    parent = read_name(reader, "from") if op == "fork" else ""
     if parent:
         _check_alive(reader, "from", parent, alive)
+    tokens = _tokens(reader, str(op), alive.get(parent, 0))
     if problems.under(pointer):
         return None
-    tokens = _tokens(reader, str(op), alive.get(parent, 0))
     if op == "free":
         del alive[sequence]
     else:
@@ -131,7 +132,9 @@ def _tokens(reader: ObjectReader, op: str, parent_length: int) -> int:
         return 0
     if op == "fork":
         return reader.integer("tokens", parent_length, 0, parent_length)
-    return reader.integer("tokens", 1 if op == "append" else 0, 0, LIMITS["max_len"])
+    if op == "allocate" and "tokens" not in reader.fields:
+        required(reader, "tokens", "how many it begins with; 0 for none")
+    return reader.integer("tokens", 1, 0, LIMITS["max_len"])
 
 
 def _check_new(reader: ObjectReader, name: str, alive: dict[str, int]) -> None:

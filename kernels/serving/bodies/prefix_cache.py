@@ -82,6 +82,10 @@ def _read_tokens(value: object, pointer: str, problems: Problems) -> tuple[Token
     if not isinstance(value, list):
         problems.add(pointer, "wrong-type", f"a list of tokens is needed here, not {show(value)}", MALFORMED)
         return ()
+    if len(value) > LIMITS["tokens"]:
+        detail = f"{len(value):,} tokens; at most {LIMITS['tokens']:,} are simulated: send fewer"
+        problems.add(pointer, "too-large", detail, TOO_LARGE)
+        return ()
     for index, token in enumerate(value):
         if not is_integer(token) and not isinstance(token, str):
             detail = f"a token is an integer or a word, not {show(token)}"

@@ -48,12 +48,10 @@ def simulate(body: object) -> Answer:
     tokens = _tokens(reader, target, draft, sequences)
     reader.problems.raise_if_any()
     given = {"gamma": gamma, "draft_cost": cost, "tokens": tokens, "sequences": sequences, "seed": seed}
-    if len(target) == len(draft) == 1:
-        rows, drafted = target * tokens, draft * tokens
-    else:
-        rows, drafted = (table * tokens if len(table) == 1 else table[:tokens] for table in (target, draft))
+    is_constant = len(target) == len(draft) == 1
+    rows, drafted = (table * tokens if len(table) == 1 else table[:tokens] for table in (target, draft))
     answer = logged(
-        lambda log: _run(rows, drafted, given, is_constant=len(target) == len(draft) == 1, log=log),
+        lambda log: _run(rows, drafted, given, is_constant=is_constant, log=log),
         "ask for fewer tokens or sequences",
     )
     return {**given, **answer}
@@ -63,18 +61,16 @@ def _run(
     target: Rows, draft: Rows, given: dict[str, Any], *, is_constant: bool, log: EventLog
 ) -> dict[str, Any]:
     gamma, cost, draws = given["gamma"], given["draft_cost"], Draws(given["seed"])
-    numbers = range(given["sequences"])
     written = [
-        speculative.generate(target, draft, gamma, draws, log=log, sequence=number) for number in numbers
+        speculative.generate(target, draft, gamma, draws, log=log, sequence=number)
+        for number in range(given["sequences"])
     ]
-    if is_constant:
-        alphas = [speculative.acceptance(target[0], draft[0])] * len(target)
-    else:
-        alphas = [speculative.acceptance(p, q) for p, q in zip(target, draft, strict=True)]
     lengths = range(LIMITS["gamma"] + 1)
     if is_constant:
+        alphas = [speculative.acceptance(target[0], draft[0])] * len(target)
         speedups = [speculative.expected_speedup(alphas[0], length, cost) for length in lengths]
     else:
+        alphas = [speculative.acceptance(p, q) for p, q in zip(target, draft, strict=True)]
         speedups = [len(target) / speculative.expected_time(alphas, length, cost) for length in lengths]
     return {
         "summary": {

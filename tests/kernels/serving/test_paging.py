@@ -9,6 +9,7 @@ from kernels.serving.bodies import paged_allocator
 from kernels.serving.contiguous_allocator import ContiguousAllocator, NoHole
 from kernels.serving.events import EventLog
 from kernels.serving.paging import Operation, Workload
+from kernels.serving.timeline import ranges
 
 REQUESTS = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), max_size=30)
 
@@ -120,6 +121,19 @@ def test_what_follows_on_a_sequence_that_found_no_room_is_skipped():
     assert answer["summary"]["paged"]["refused"] == 1
 
 
+def test_a_fork_of_a_sequence_that_could_not_grow_has_what_there_is():
+    """Eight tokens were asked for and four are there: a fork of all of it has four."""
+    operations = [
+        Operation("allocate", "a", 4),
+        Operation("append", "a", 4),
+        Operation("fork", "b", 8, "a"),
+        Operation("append", "b", 1),
+    ]
+    answer = paging.compare(operations, num_blocks=1, block_size=4, max_len=9, log=EventLog())
+    assert answer["sequences"] == {name: {"length": 4, "table": [0]} for name in "ab"}
+    assert answer["summary"]["paged"]["refused"] == 2
+
+
 def test_slots_are_logged_as_runs_of_neighbours():
-    assert paging.ranges([4, 5, 6, 12, 13, 3]) == [[4, 6], [12, 13], [3, 3]]
-    assert paging.ranges([]) == []
+    assert ranges([4, 5, 6, 12, 13, 3]) == [[4, 6], [12, 13], [3, 3]]
+    assert ranges([]) == []
