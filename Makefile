@@ -19,7 +19,7 @@ export PIP_ROOT_USER_ACTION := ignore
 
 say = printf '%s\n' "==> $(1)" >&2
 
-.PHONY: help run test test-quick lint format bench gpu-check token lock clean
+.PHONY: help run test test-quick lint format compiled bench gpu-check token lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,10 @@ lint: $(DEV) ## Style, types, import floors, templates, migrations, the OpenAPI 
 
 format: $(DEV) ## Rewrite the Python code in the project's style
 	@$(VENV)/bin/ruff check --fix . && $(VENV)/bin/ruff format .
+
+compiled: $(DEV) ## After a kernel was edited: compile them all, for kernels/tuned.csv and docs/compiled.md
+	@nice $(PY) -m tests.support.tune $(ARGS)
+	@nice $(PY) -m tests.support.compiled
 
 bench: $(DEV) ## The speed figures (quiet machine, please)
 	@$(PY) -m pytest tests/benchmarks -s --override-ini python_files='bench_*.py' $(ARGS)

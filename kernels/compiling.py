@@ -118,7 +118,7 @@ def compile_spec(spec: RunSpec, target: str, cache: CompiledCache | None = None)
     engine = importlib.import_module(ENGINES[spec.engine].module)
     if not hasattr(engine, "kernels_of"):
         raise CannotCompileError(f"engine {spec.engine} has no kernels of ours to compile")
-    launched = engine.kernels_of(spec, _without_data(spec), StandIn(target))
+    launched = engine.kernels_of(spec, without_data(spec), StandIn(target))
     return [compile_kernel(name, kernel, given, target, cache) for name, kernel, given in launched]
 
 
@@ -132,7 +132,7 @@ class StandIn:
         return MockTensor(TORCH_DTYPES[dtype] if dtype else getattr(torch, array.dtype.name))
 
 
-def _without_data(spec: RunSpec) -> dict[str, Array]:
+def without_data(spec: RunSpec) -> dict[str, Array]:
     """Every input of `spec` in its canonical shape, all zeros, none of which take memory."""
     given: dict[str, Array] = {}
     for name, described in spec.inputs.items():

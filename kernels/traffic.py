@@ -31,8 +31,8 @@ from kernels.counts import (
     item_bytes,
     result_bytes,
 )
-from kernels.decode.splits import largest_tile, rows_per_kv_head
-from kernels.flash.tiles import DEFAULT_TARGET, backward_tiles, choose_tiles, choose_tiling
+from kernels.decode.splits import decode_tiling, rows_per_kv_head
+from kernels.flash.tiles import DEFAULT_TARGET, choose_tiles, choose_tiling
 from kernels.flash.visits import visits, visits_of_keys
 from kernels.mla.forms import work
 from kernels.registry import ENGINES
@@ -94,8 +94,8 @@ def _streamed(spec: RunSpec, block_m: int, block_n: int) -> int:
 
 def _decoded(spec: RunSpec) -> int:
     """The keys, values and masks that stream past tiles of rows of the decode kernels."""
-    block_m, block_n = largest_tile(spec, interpreted=False)
-    visited = visits(spec, max(spec.q_len, 1), spec.options.block_n or block_n)
+    block_m, block_n = decode_tiling(spec, DEFAULT_TARGET)[:2]
+    visited = visits(spec, max(spec.q_len, 1), block_n)
     row_tiles = spec.batch * spec.num_kv_heads * math.ceil(rows_per_kv_head(spec) / block_m)
     masks = spec.batch * spec.num_heads * visited.pairs * _mask_bytes(spec)
     return row_tiles * visited.loads * _token_bytes(spec) + masks
@@ -113,7 +113,7 @@ def _tiles_of_matrices(spec: RunSpec) -> int:
 
 def _backward(spec: RunSpec) -> tuple[int, int]:
     """(read, written) of the kernels of the backward pass."""
-    heads, tiles = spec.batch * spec.num_heads, backward_tiles(spec, interpreted=False)
+    heads, tiles = spec.batch * spec.num_heads, choose_tiling(spec, DEFAULT_TARGET, "flash_backward_keys")[:2]
     item, rows = ITEM_BYTES[spec.dtype], heads * spec.q_len
     query = (spec.head_dim + spec.v_head_dim) * item + KEPT_BYTES + DOT_BYTES  # with dout
     read, written = rows * 2 * spec.v_head_dim * item, rows * DOT_BYTES  # Δ, of out and dout

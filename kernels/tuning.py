@@ -1,22 +1,28 @@
 """How each kernel is cut into tiles on each GPU, kept as data: ``tuned.csv``, one line per configuration.
 
 A line says what it holds for: kernel, target, dtype, width (of keys or of values, whichever is larger, padded
-to a power of two) and terms of the logit; then the tiles, warps and stages that are launched; then what the
-compiler made of them: registers, spills, shared memory, how many blocks fit on a multiprocessor, tensor-core
-instructions. The figures are exact and need no GPU. How fast a line is was not measured, and nothing in the
-table says so.
+to a power of two) and kind (of logits and of cache); then the tiles, warps and stages that are launched; then
+what the compiler made of them: registers, spills, shared memory, how many blocks fit on a multiprocessor,
+tensor-core instructions. The figures are exact and need no GPU. How fast a line is was not measured, and
+nothing in the table says so. bfloat16 has the lines of float16, and compiles to the same figures.
 
-The lines are found by compiling (``python -m tests.support.tune``), by this rule. A candidate is acceptable
-when for every kind of logit in its class it uses no stack and spills nothing, its 16-bit products are
-tensor-core instructions, those of a warpgroup on sm_90, and a block fits. Of the acceptable ones take those
-with, in this order,
+The lines are found by compiling (``make compiled``), by this rule. A candidate is acceptable when for every
+example of its kind it uses no stack and spills nothing, its 16-bit products are tensor-core instructions, its
+float32 products are none, and a block fits. Of the acceptable ones take those with, in this order,
 
 1. eight resident warps to a multiprocessor, two for each of its schedulers, so that one can compute its
    softmax while another waits for its product;
-2. the most queries in a tile: twice the queries halve how often K and V are read;
-3. two resident blocks: the warps of one block wait for each other at each tile of keys, blocks do not;
-4. the most keys in a tile: fewer maxima to correct, fewer barriers;
-5. the most resident warps, then the most stages of loads in flight, then the fewest registers.
+2. 32 keys to a tile: with fewer, barriers and corrections outweigh the products;
+3. the most queries in a tile: twice the queries halve how often K and V are read;
+4. the most keys in a tile, up to 64;
+5. two resident blocks: the warps of one block wait for each other at each tile of keys, blocks do not;
+6. the most keys in a tile;
+7. the most resident warps, then the most stages of loads in flight, then the fewest registers.
+
+In decoding keys come before queries, for there are few queries and all time goes to reading keys. Of kernels
+other than the plain forward pass, only tiles that leave each thread room for addresses and factors are
+candidates, in one number of warps each. Where none is acceptable the one that spills least is taken, and its
+line shows it.
 
 Data only: no torch, no triton.
 """
@@ -24,6 +30,7 @@ Data only: no torch, no triton.
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -33,13 +40,29 @@ from kernels.spec.model import RunSpec
 
 TABLE = Path(__file__).with_name("tuned.csv")
 
-# Classes of logits by what computing them takes; each needs registers that the one before does not.
-TERMS = {
+# What a kernel reads and makes of it, by the registers that it takes.
+KINDS = {
     "none": "every query sees every key",
     "causal": "causal, nothing else",
     "arithmetic": "windows, softcap, ALiBi, sinks, lengths, positions: what a few numbers per row say",
     "matrix": "masks, biases and patterns: a number for each score",
+    "paged": "keys and values in pages, logits up to arithmetic",
+    "coded": "keys and values decoded from int8 or fp8, in pages or not, logits up to arithmetic",
+    "any": "whatever there is, all of it at once",
 }
+# The kinds that each kernel has lines for. What is not worth lines of its own has those of what takes more.
+KERNELS = {
+    "flash_forward": ("none", "causal", "arithmetic", "matrix", "paged", "coded", "any"),
+    "flash_scores": ("any",),
+    "flash_backward_keys": ("any",),
+    "flash_backward_queries": ("any",),
+    "decode_split": ("arithmetic", "coded", "any"),
+    "latent_attention": ("any",),
+}
+
+
+PLAIN = ("none", "causal", "arithmetic", "matrix")  # of the forward pass over keys and values in a row
+NARROWEST = 64  # for which all else has lines, which narrower rows take too
 
 
 class Tiling(NamedTuple):
@@ -54,6 +77,16 @@ class Tiling(NamedTuple):
 Tiles = Tiling | tuple[int, int]  # (block_m, block_n) alone, where warps and stages are nobody's business
 
 
+class Key(NamedTuple):
+    """What a line of the table holds for."""
+
+    kernel: str
+    target: str
+    dtype: str  # "float16" or "float32"
+    dim: int
+    kind: str
+
+
 @dataclass(frozen=True)
 class Tuned:
     """One line of the table: what it holds for, what is launched, and what that compiles to."""
@@ -62,7 +95,7 @@ class Tuned:
     target: str
     dtype: str
     dim: int
-    terms: str
+    kind: str
     block_m: int
     block_n: int
     num_warps: int
@@ -79,9 +112,9 @@ class Tuned:
     tcgen05: int
 
     @property
-    def key(self) -> tuple[str, str, str, int, str]:
+    def key(self) -> Key:
         """What the line holds for."""
-        return self.kernel, self.target, self.dtype, self.dim, self.terms
+        return Key(self.kernel, self.target, self.dtype, self.dim, self.kind)
 
     @property
     def tiling(self) -> Tiling:
@@ -89,21 +122,28 @@ class Tuned:
         return Tiling(self.block_m, self.block_n, self.num_warps, self.num_stages)
 
 
-def tuned(kernel: str, target: str, dtype: str, dim: int, terms: str) -> Tiling | None:
-    """The tiling of a shipped configuration; None for one that is not in the table."""
-    line = table().get((kernel, target, dtype, dim, terms))
+def tuned(kernel: str, target: str, dim: int, spec: RunSpec) -> Tiling | None:
+    """The tiling of ``kernel`` for ``spec``, whose padded rows are ``dim`` wide; None if that is too wide."""
+    dtype, kind = "float32" if spec.dtype == "float32" else "float16", kind_of(kernel, spec)
+    line = table().get(Key(kernel, target, dtype, max(dim, widths(kernel, kind)[0]), kind))
     return None if line is None else line.tiling
 
 
+def widths(kernel: str, kind: str) -> tuple[int, ...]:
+    """Of padded rows, for which the table has lines."""
+    narrow = (16, 32) if kernel == "flash_forward" and kind in PLAIN else ()
+    return (*narrow, NARROWEST, 128, 256, *((512,) if kernel == "latent_attention" else ()))
+
+
 @cache
-def table() -> dict[tuple[str, str, str, int, str], Tuned]:
+def table() -> dict[Key, Tuned]:
     """Every line, by what it holds for."""
     with TABLE.open(newline="") as file:
         lines = [_parsed(row) for row in csv.DictReader(file)]
     return {line.key: line for line in lines}
 
 
-def write_table(lines: list[Tuned]) -> None:
+def write_table(lines: Iterable[Tuned]) -> None:
     """Replace the table."""
     with TABLE.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -118,8 +158,17 @@ def _parsed(row: dict[str, str]) -> Tuned:
     return Tuned(**values)
 
 
-def terms_of(spec: RunSpec) -> str:
-    """The class of logits (a key of TERMS) that a spec asks for."""
+def kind_of(kernel: str, spec: RunSpec) -> str:
+    """The kind (a key of KINDS) whose line ``kernel`` takes for ``spec``."""
+    kind = _kind_of_logits(spec)
+    cache = "coded" if spec.options.kv_dtype is not None else "paged" if spec.engine == "paged" else None
+    if cache is not None:
+        kind = cache if kind != "matrix" else "any"
+    enough = [kind, "any"] if kind in ("matrix", "coded") else [kind, "arithmetic", "any"]
+    return next(one for one in enough if one in KERNELS[kernel])
+
+
+def _kind_of_logits(spec: RunSpec) -> str:
     attention = spec.attention
     if "attn_mask" in spec.inputs or attention.pattern is not None:
         return "matrix"

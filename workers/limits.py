@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from django.conf import settings
 
 from kernels.estimate import Estimate, estimate
-from kernels.flash.tiles import tile_problems
-from kernels.mla.forms import latent_tile_problems
 from kernels.registry import ENGINES
 from kernels.spec import FieldProblem, RunSpec
 from kernels.spec.shorter import shortened
+from kernels.tiles import tile_problems
 
-# Of one target, for the quota: every kernel that a run launches. Measured on one core 1 s for a forward pass
-# in the tiles of the table, 3 to 5 s with matrices and gradients, 8 s in the largest tiles that are admitted.
+# Of one target, for the quota: every kernel that a run launches. Measured, in seconds of one core: 2 for a
+# forward pass in the tiles of the table, 3 to 7 with matrices and gradients, 7 in the largest tiles admitted.
 COMPILE_SECONDS = 10
 
 
@@ -82,7 +81,7 @@ def admit(spec: RunSpec, budget_seconds: float) -> Estimate:
 
 
 def admit_compile(spec: RunSpec, targets: Sequence[str]) -> None:
-    """Refused when the kernel of `spec` cannot be compiled: only Triton engines are, if there is a worker,
+    """Refused when the kernels of `spec` cannot be compiled: only Triton engines are, if there is a worker,
     and with tiles that the targets can hold."""
     if "compile" not in settings.QUEUES:
         raise Refused([FieldProblem("/targets", "no-compiler", "this deployment has no compile worker.")])
@@ -90,7 +89,7 @@ def admit_compile(spec: RunSpec, targets: Sequence[str]) -> None:
         compiled = ", ".join(name for name, engine in ENGINES.items() if engine.is_triton)
         detail = f"engine {spec.engine} has no kernel of ours to compile; use {compiled}."
         raise Refused([FieldProblem("/engine", "not-compiled", detail)])
-    problems = (latent_tile_problems if spec.engine == "mla" else tile_problems)(spec, targets)
+    problems = tile_problems(spec, targets)
     if problems:
         raise Refused(problems)
 

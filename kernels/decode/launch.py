@@ -46,7 +46,7 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     place = Memory(device)
     dtype, notes = working_dtype(spec)
     given = operands(spec, arrays, dtype=np.float32, rotate=rotator(device))
-    plan = make_plan(spec, multiprocessors=multiprocessors(device))
+    plan = make_plan(spec, target=place.target, multiprocessors=multiprocessors(device))
     cache = quantised_cache(spec, given)
     q, (keys, values) = place(given.q, dtype), cache_rows(given, cache, place, dtype)
     logit_terms, shapes = decode_terms(given, plan, place), Shapes.of(given)
@@ -72,7 +72,7 @@ def kernels_of(spec: RunSpec, arrays: Mapping[str, Array], place: Place) -> Kern
 
 def decode_kernels(spec: RunSpec, given: Operands, keys: Rows, values: Rows, place: Place) -> Kernels:
     """``kernels_of`` for the attention itself, whose keys and values may be pages."""
-    plan = make_plan(spec, multiprocessors=COMPILED_FOR)
+    plan = make_plan(spec, target=place.target, multiprocessors=COMPILED_FOR)
     inputs, full = place(given.q, spec.dtype), place(given.q, "float32")
     pointers = {"q": inputs, "out": inputs, "lse": full} | dict.fromkeys(("m", "l", "o"), full)
     launches = decode_launches(
@@ -133,7 +133,7 @@ def decode_launches(
     count = batch * heads * n
     states = States(pointers["m"], pointers["l"], pointers["o"], count)
     both = {"S": states, "num_splits": plan.num_splits, "DV": v_dim, "BLOCK_DV": padded_dim(v_dim)}
-    shared = shared_arguments(shapes, logit_terms, (plan.block_m, plan.block_n))
+    shared = shared_arguments(shapes, logit_terms, plan.tiling)
     split = {"Q": rows(pointers["q"], shapes.q), "K": keys, "V": values, **both, **shared}
     block_rows, block_splits = merge_tile(count, plan.num_splits, v_dim, interpreted=interpreted)
     merge = {"p_out": pointers["out"], "p_lse": pointers["lse"], **both}

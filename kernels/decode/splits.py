@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernels.flash.tiles import INTERPRETER_BLOCK, MIN_DIM, next_power_of_two, padded_dim
+from kernels.flash.tiles import INTERPRETER_BLOCK, MIN_DIM, largest_tiling, next_power_of_two, padded_dim
 from kernels.spec.attention import MAX_SPLITS
 from kernels.spec.model import RunSpec
+from kernels.tuning import Tiling
 
 RESIDENT = 2  # programs that share a multiprocessor: enough that one loads while the other computes
 OVERHEAD_TILES = 1  # what a program costs beside its tiles, in tiles: Q, a pipeline to fill, its state
@@ -20,37 +21,44 @@ class Plan:
     block_m: int  # rows per tile: the queries of all heads that share a key head, as far as they fit
     block_n: int  # keys per tile
     num_splits: int
+    num_warps: int = 4
+    num_stages: int = 3
+
+    @property
+    def tiling(self) -> Tiling:
+        """How ``decode_split`` is launched."""
+        return Tiling(self.block_m, self.block_n, self.num_warps, self.num_stages)
 
 
-def make_plan(spec: RunSpec, *, multiprocessors: int | None) -> Plan:
-    """The options of ``spec``, else what suits a GPU with so many multiprocessors (None: the interpreter).
+def make_plan(spec: RunSpec, *, target: str | None, multiprocessors: int | None) -> Plan:
+    """The options of ``spec``, else what suits ``target`` (a key of TARGETS) with so many multiprocessors;
+    both None: the interpreter.
 
-    A split is a whole number of tiles. Where ``num_splits`` is given and ``block_n`` is not, tiles are no
-    longer than a split; splits beyond the number of tiles would be empty and are not made.
+    A split is a whole number of tiles. Splits beyond the number of tiles would be empty and are not made.
     """
-    asked_n, asked_splits = spec.options.block_n, spec.options.num_splits
-    rows, kv_len = rows_per_kv_head(spec), spec.kv_len
-    largest_m, largest_n = largest_tile(spec, interpreted=multiprocessors is None)
-    longest = kv_len if asked_splits is None else -(-kv_len // asked_splits)
-    block_m, block_n = (max(MIN_DIM, next_power_of_two(length)) for length in (rows, longest))
-    block_m, block_n = min(block_m, largest_m), asked_n or min(block_n, largest_n)
+    tiling, asked_splits = decode_tiling(spec, target), spec.options.num_splits
     if asked_splits is None:
-        programs = spec.batch * spec.num_kv_heads * -(-rows // block_m)
-        splits = choose_splits(programs, -(-visible_span(spec) // block_n), multiprocessors)
+        programs = spec.batch * spec.num_kv_heads * -(-rows_per_kv_head(spec) // tiling.block_m)
+        splits = choose_splits(programs, -(-visible_span(spec) // tiling.block_n), multiprocessors)
     else:
-        splits = max(1, min(asked_splits, -(-kv_len // block_n)))
-    return Plan(block_m, block_n, splits)
+        splits = max(1, min(asked_splits, -(-spec.kv_len // tiling.block_n)))
+    return Plan(tiling.block_m, tiling.block_n, splits, tiling.num_warps, tiling.num_stages)
 
 
-def largest_tile(spec: RunSpec, *, interpreted: bool) -> tuple[int, int]:
-    """(block_m, block_n): on a GPU the largest that hardly spill a register (40 bytes at most), compiled for
-    every target with every term of a logit but masks."""
-    if interpreted:
-        return INTERPRETER_BLOCK, INTERPRETER_BLOCK
-    width = padded_dim(max(spec.head_dim, spec.v_head_dim))
-    if spec.dtype == "float32":
-        return 16, 16
-    return (64 if width <= 64 else 32), (64 if width <= 128 else 32)
+def launched(spec: RunSpec, target: str | None) -> dict[str, Tiling]:
+    """How each kernel that works on tiles of queries and keys is launched for ``spec``, by its name."""
+    return {"decode_split": decode_tiling(spec, target)}
+
+
+def decode_tiling(spec: RunSpec, target: str | None) -> Tiling:
+    """As many keys as are asked for, else as suit ``target`` (a key of TARGETS; None: the interpreter); no
+    more rows than there are. Where ``num_splits`` is given and ``block_n`` is not, tiles are no longer than a
+    split."""
+    best = largest_tiling(spec, target, "decode_split")
+    asked_n, asked_splits = spec.options.block_n, spec.options.num_splits
+    longest = spec.kv_len if asked_splits is None else -(-spec.kv_len // asked_splits)
+    fit_m, fit_n = (max(MIN_DIM, next_power_of_two(size)) for size in (rows_per_kv_head(spec), longest))
+    return best._replace(block_m=min(fit_m, best.block_m), block_n=asked_n or min(fit_n, best.block_n))
 
 
 def rows_per_kv_head(spec: RunSpec) -> int:

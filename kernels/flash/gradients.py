@@ -15,10 +15,11 @@ from kernels.flash.backward import Rebuild, flash_backward_keys, flash_backward_
 from kernels.flash.device import Launch, launch
 from kernels.flash.logits import Terms
 from kernels.flash.softmax import Kept
-from kernels.flash.tiles import backward_tiles, padded_dim
+from kernels.flash.tiles import launched, padded_dim
 from kernels.operands import Operands, zero_beyond
 from kernels.spec.model import RunSpec
 from kernels.spec.results import GRADIENTS
+from kernels.tuning import Tiles
 
 # Which gradients take each kernel, in the order of their launch.
 MADE_BY = {
@@ -34,7 +35,7 @@ def kernels_of(spec: RunSpec, given: Operands, place: Place) -> Kernels:
         return
     inputs, full = place(given.q, spec.dtype), place(given.q, "float32")
     pointers = dict.fromkeys(("q", "k", "v", "out", "dout", *GRADIENTS), inputs) | {"dots": full}
-    tiles = backward_tiles(spec, interpreted=place.target is None)
+    tiles = launched(spec, place.target)["flash_backward_keys"]
     logit_terms = terms(given, tiles, place)
     launches = backward_launches(pointers, Kept(full, full), Shapes.of(given), logit_terms, tiles)
     yield from (one[:3] for one in launches if is_needed(one, spec.returns))
@@ -54,7 +55,7 @@ def backward(
     out: torch.Tensor,
     kept: Kept,
     dout: torch.Tensor,
-    tiles: tuple[int, int],
+    tiles: Tiles,
     wanted: Collection[str] = GRADIENTS,
 ) -> dict[str, torch.Tensor]:
     """Those of dq, dk and dv that are ``wanted``, each of its input's shape and dtype; sums are float32.
@@ -74,7 +75,7 @@ def backward(
 
 
 def backward_launches(
-    pointers: Mapping[str, Any], kept: Kept, shapes: Shapes, logit_terms: Terms, tiles: tuple[int, int]
+    pointers: Mapping[str, Any], kept: Kept, shapes: Shapes, logit_terms: Terms, tiles: Tiles
 ) -> list[Launch]:
     """Of every kernel. ``pointers``: of q, k, v, out, dout, dq, dk, dv, and of dots, Δ, which row_dots makes
     for the others."""
@@ -86,8 +87,6 @@ def backward_launches(
     by_row = ("T", "num_heads", "q_len", "kv_len", "E", "BLOCK_E", "BLOCK_M")
     rebuild = Rebuild(at["q"], at["dout"], kept, pointers["dots"])
     both = {"B": rebuild, "K": at["k"], "V": at["v"], **shared}
-    # Float32 products have no tensor cores: their factors are in registers too, which more threads share.
-    both["num_warps"] = 8 if pointers["q"].dtype == torch.float32 else 4
     dots = {"O": at["out"], "dO": at["dout"], "p_dots": pointers["dots"]}
     dots |= {name: shared[name] for name in by_row}
     keys, queries = {**both, "dK": at["dk"], "dV": at["dv"]}, {**both, "dQ": at["dq"]}

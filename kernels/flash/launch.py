@@ -22,7 +22,7 @@ from kernels.flash.memory import Rows
 from kernels.flash.rotation import recorder, rotator
 from kernels.flash.scores import flash_scores
 from kernels.flash.softmax import Kept
-from kernels.flash.tiles import backward_tiles, choose_tiling, padded_dim
+from kernels.flash.tiles import launched, padded_dim
 from kernels.operands import Operands, operands
 from kernels.quantise import held, quantised_cache
 from kernels.spec.model import RunSpec
@@ -56,16 +56,20 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     q, (keys, values) = place(given.q, dtype), cache_rows(given, cache, place, dtype)
     dout = place(arrays["dout"], dtype) if differentiates else None
     sized = replace(spec, dtype=dtype)
-    tiles, scores_tiles = tilings(sized, place.target)
-    tiles_back = backward_tiles(sized, interpreted=place.target is None)
+    tilings = launched(sized, place.target)
+    tiles = tilings["flash_forward"]
+    tiles_back = tilings.get("flash_backward_keys", tiles)
     logit_terms = terms(given, tiles, place)
-    terms_back = logit_terms if tiles_back == tiles[:2] else retiled(logit_terms, given, tiles_back, place)
+    terms_back = logit_terms
+    if tiles_back[:2] != tiles[:2]:
+        terms_back = retiled(logit_terms, given, tiles_back, place)
     shapes = Shapes.of(given)
 
     def compute() -> Mapping[str, Any]:
         results = attend(
-            q, keys, values, logit_terms, shapes=shapes, tiles=tiles, scores_tiles=scores_tiles, wanted=wanted
-        )
+            q, keys, values, logit_terms, shapes=shapes, tiles=tiles,
+            scores_tiles=tilings.get("flash_scores"), wanted=wanted,
+        )  # fmt: skip
         if dout is not None:
             results |= gradients.backward(
                 q, keys.p, values.p, terms_back, out=results["out"], kept=Kept(results["m"], results["l"]),
@@ -92,12 +96,13 @@ def kernels_of(spec: RunSpec, arrays: Mapping[str, Array], place: Place) -> Kern
 
 def forward_kernels(spec: RunSpec, given: Operands, keys: Rows, values: Rows, place: Place) -> Kernels:
     """``kernels_of`` for the forward pass and the matrices, whose keys and values may be pages."""
-    tiles, scores_tiles = tilings(spec, place.target)
+    tilings = launched(spec, place.target)
+    tiles = tilings["flash_forward"]
     inputs, full, shapes = place(given.q, spec.dtype), place(given.q, "float32"), Shapes.of(given)
     results = dict.fromkeys(written(wanted_results(spec), shapes), full) | {"out": inputs}
     launches = forward_launches(
         inputs, keys, values, results, shapes=shapes, logit_terms=terms(given, tiles, place), tiles=tiles,
-        scores_tiles=scores_tiles,
+        scores_tiles=tilings.get("flash_scores", tiles),
     )  # fmt: skip
     yield from (one[:3] for one in launches)
 
@@ -106,11 +111,6 @@ def wanted_results(spec: RunSpec) -> tuple[str, ...]:
     """What the kernels compute for ``spec``: always out, to be compared."""
     computed = ("out", "lse", *MATRICES, *GRADIENTS)
     return tuple(dict.fromkeys(("out", *(name for name in spec.returns if name in computed))))
-
-
-def tilings(spec: RunSpec, target: str | None) -> tuple[Tiling, Tiling]:
-    """Those of flash_forward and flash_scores."""
-    return choose_tiling(spec, target, "flash_forward"), choose_tiling(spec, target, "flash_scores")
 
 
 def forward(

@@ -1,4 +1,4 @@
-"""How large a tile of queries and of keys the flash kernel works on. Arithmetic only: no torch, no triton.
+"""How large a tile of queries and of keys the flash kernels work on. Arithmetic only: no torch, no triton.
 
 On a GPU a tile of Q, K and V must fit in the shared memory of one multiprocessor (about 100 to 227 KB) and
 its scores in the registers, so tiles are 16 to 128, which is in a table (``kernels.tuning``). The
@@ -8,14 +8,12 @@ are as large as Triton allows.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable
-from functools import partial
+from dataclasses import dataclass
 
 from kernels.spec.model import RunSpec
-from kernels.spec.problems import FieldProblem
-from kernels.targets import TARGETS, WARP_SIZE
-from kernels.tuning import Tiling, terms_of, tuned
+from kernels.spec.results import GRADIENTS, MATRICES
+from kernels.targets import WARP_SIZE
+from kernels.tuning import Tiling, tuned
 
 MIN_DIM = 16  # tl.dot multiplies nothing narrower
 INTERPRETER_BLOCK = 1024  # 1024 × 1024 scores: Triton's largest tile
@@ -23,17 +21,7 @@ INTERPRETER_BLOCK = 1024  # 1024 × 1024 scores: Triton's largest tile
 # fifth faster than twice as many; and a quarter as many take twice as long.
 INTERPRETER_SCORES = 2**19
 DEFAULT_TARGET = "sm_80"  # whose tiles are shown and estimated with, where no GPU is at hand
-THREADS = 4 * WARP_SIZE  # of a program: four warps, Triton's default
-# Keys to a tile of a quantised cache on a GPU. Codes are decoded in registers, for which the table has no
-# lines: with 64 keys or more some formats spill tens of kilobytes for each thread.
-CODED_BLOCK_N = 32
-# For scores and output, of the 256 KiB of a multiprocessor: the rest is for queries, addresses and factors.
-# Tiles beyond are spilled, and were compiled for up to 30 s.
-MAX_REGISTER_BYTES = 160 * 1024
-MAX_UNROLLED = 4096  # float32 multiply-adds of a thread: about 15 s of compiling on one core, growing faster
-
-
-Excess = Callable[[str, int, int], str | None]  # (target, block_m, block_n) -> what a tile has too much of
+BACKWARD = ("flash_backward_keys", "flash_backward_queries")
 
 
 def next_power_of_two(n: int) -> int:
@@ -46,17 +34,32 @@ def padded_dim(dim: int) -> int:
     return max(MIN_DIM, next_power_of_two(dim))
 
 
+def launched(spec: RunSpec, target: str | None) -> dict[str, Tiling]:
+    """How each kernel that works on tiles of queries and keys is launched for ``spec``, by its name.
+
+    ``target``: a key of TARGETS; None: Triton's interpreter. Both backward kernels have the same tiles.
+    """
+    names = ["flash_forward"]
+    if any(name in MATRICES for name in spec.returns):
+        names.append("flash_scores")
+    if any(name in GRADIENTS for name in spec.returns):
+        names += BACKWARD
+    return {name: choose_tiling(spec, target, name) for name in names}
+
+
 def choose_tiling(spec: RunSpec, target: str | None, kernel: str = "flash_forward") -> Tiling:
     """How ``kernel`` is launched for ``spec`` on ``target``, a key of TARGETS; None: Triton's interpreter.
 
-    Tiles as asked for in the options, else what suits the machine, never larger than the lengths need.
+    Tiles as asked for in the options, else what suits the machine, never larger than the lengths need. On a
+    GPU those of the backward kernels are never larger than in the table: beside K and V a program holds both
+    their gradients, and in large tiles it spilled kilobytes per thread and took half a minute to compile.
     """
-    dim = max(spec.head_dim, spec.v_head_dim)
-    best = largest_tiling(kernel, target, spec.dtype, dim, terms_of(spec))
+    best = largest_tiling(spec, target, kernel)
     block_m, block_n = _within_lengths(best, spec.q_len, spec.kv_len, interpreted=target is None)
-    if spec.options.kv_dtype is not None and target is not None:
-        block_n = min(block_n, CODED_BLOCK_N)
     asked_m, asked_n = spec.options.block_m, spec.options.block_n
+    if kernel in BACKWARD and target is not None:
+        block_m, block_n = min(block_m, asked_m or block_m), min(block_n, asked_n or block_n)
+        return best._replace(block_m=block_m, block_n=block_n)
     if asked_m and not asked_n:
         block_n = min(block_n, INTERPRETER_BLOCK**2 // asked_m)
     if asked_n and not asked_m:
@@ -64,6 +67,7 @@ def choose_tiling(spec: RunSpec, target: str | None, kernel: str = "flash_forwar
     block_m, block_n = asked_m or block_m, asked_n or block_n
     if (block_m, block_n) == best[:2]:
         return best
+    dim = max(spec.head_dim, spec.v_head_dim)
     return Tiling(block_m, block_n, warps_for(block_m, block_n, dim, spec.dtype), best.num_stages)
 
 
@@ -74,14 +78,12 @@ def _within_lengths(best: Tiling, q_len: int, kv_len: int, *, interpreted: bool)
     return block_m, min(block_n, INTERPRETER_SCORES // block_m) if interpreted else block_n
 
 
-def largest_tiling(kernel: str, target: str | None, dtype: str, dim: int, terms: str) -> Tiling:
+def largest_tiling(spec: RunSpec, target: str | None, kernel: str) -> Tiling:
     """What suits sequences of any length."""
     if target is None:
         return Tiling(INTERPRETER_BLOCK, INTERPRETER_BLOCK)
-    best = tuned(kernel, target, dtype, padded_dim(dim), terms)
-    if best is None:  # wider than any that is shipped
-        return Tiling(MIN_DIM, MIN_DIM, num_stages=1)
-    return best
+    best = tuned(kernel, target, padded_dim(max(spec.head_dim, spec.v_head_dim)), spec)
+    return best or Tiling(MIN_DIM, MIN_DIM, num_stages=1)  # wider than any that is shipped
 
 
 def warps_for(block_m: int, block_n: int, dim: int, dtype: str) -> int:
@@ -96,92 +98,34 @@ def choose_tiles(spec: RunSpec, *, interpreted: bool) -> tuple[int, int]:
     return choose_tiling(spec, None if interpreted else DEFAULT_TARGET)[:2]
 
 
-def backward_tiles(spec: RunSpec, *, interpreted: bool) -> tuple[int, int]:
-    """(block_m, block_n) of the backward pass: those of the forward pass, but on a GPU no larger than was
-    found to compile without spills for sm_80 and sm_90 (float32 beyond 128 wide has some whatever the tiles).
+@dataclass(frozen=True)
+class Needs:
+    """What one program of a kernel holds at once and does in each step, as far as its tiles decide it."""
 
-    Beside K and V a program holds both their gradients. Tiles that were asked for are no exception: in large
-    ones these kernels spilled kilobytes per thread, and took half a minute to compile.
-    """
-    block_m, block_n = choose_tiles(spec, interpreted=interpreted)
-    if interpreted:
-        return block_m, block_n
-    width = padded_dim(max(spec.head_dim, spec.v_head_dim))
+    registers: int  # numbers of 32 bits: scores, weights, and what is summed up
+    shared: int  # numbers of queries, keys and values, without a second buffer
+    multiplies: int  # multiply-adds of a step
+
+
+def needs(kernel: str, spec: RunSpec, tiling: Tiling) -> Needs:
+    """Of one of the flash kernels, or of ``decode_split``, which does for few queries what ``flash_forward``
+    does."""
+    m, n = tiling[:2]
+    d, e = padded_dim(spec.head_dim), padded_dim(spec.v_head_dim)
+    if kernel == "flash_scores":
+        return Needs(m * n, (m + n) * d, m * n * d)
+    if kernel == "flash_backward_keys":  # weights and their gradients; dK and dV
+        return Needs(2 * m * n + n * (d + e), (m + n) * (d + e), 2 * m * n * (d + e))
+    if kernel == "flash_backward_queries":
+        return Needs(2 * m * n + m * d, (m + n) * (d + e), m * n * (2 * d + e))
+    return Needs(m * (n + e) + weights(spec, tiling), m * d + n * (d + e), m * n * (d + e))
+
+
+def weights(spec: RunSpec, tiling: Tiling) -> int:
+    """Registers of the weights as a factor of their product with values: two 16-bit numbers in each, and all
+    of a row in each warp that computes a part of it. A warp has 16 rows, as long as there are enough for all.
+    (Float32 has no such factors.)"""
     if spec.dtype == "float32":
-        largest_m, largest_n = (32, 32) if width <= 64 else (16, 16)
-    else:
-        largest_m, largest_n = (64 if width <= 128 else 32), (64 if width <= 64 else 32)
-    return min(block_m, largest_m), min(block_n, largest_n)
-
-
-def tile_problems(spec: RunSpec, targets: Iterable[str]) -> list[FieldProblem]:
-    """Why the tiles of ``spec`` cannot be compiled for some of ``targets``; each names the largest that can.
-
-    A tile far beyond the machine still compiles, after minutes, into a kernel that cannot be launched. The
-    tiles chosen by default always pass.
-    """
-    found = (too_large(spec, choose_tiling(spec, one)[:2], [one], partial(_excess, spec)) for one in targets)
-    return list(itertools.chain.from_iterable(found))
-
-
-def too_large(
-    spec: RunSpec, tiles: tuple[int, int], targets: Iterable[str], excess: Excess
-) -> list[FieldProblem]:
-    """``tile_problems`` of a kernel that is launched in ``tiles`` for ``spec``."""
-    block_m, block_n = tiles
-    pointer = "/options/block_m" if spec.options.block_m else "/options/block_n"
-    problems = []
-    for target in targets:
-        why = excess(target, block_m, block_n)
-        if why is not None:
-            detail = f"tiles of {block_m} × {block_n} for {target}: {why}. {_remedy(tiles, target, excess)}"
-            problems.append(FieldProblem(pointer, "tile-too-large", detail))
-    return problems
-
-
-def _excess(spec: RunSpec, target: str, block_m: int, block_n: int) -> str | None:
-    """What a tile needs more of than a multiprocessor has, or than can be compiled; None where it fits."""
-    item = 4 if spec.dtype == "float32" else 2
-    width_qk, width_v = padded_dim(spec.head_dim), padded_dim(spec.v_head_dim)
-    registers = 4 * block_m * (block_n + width_v)
-    shared = item * (block_m * width_qk + block_n * (width_qk + width_v))  # without a second buffer
-    multiplies = block_m * block_n * (width_qk + width_v) // THREADS
-    return resource_excess(target, registers, shared, multiplies if spec.dtype == "float32" else 0)
-
-
-def resource_excess(target: str, registers: int, shared: int, multiplies: int) -> str | None:
-    """Which of what a tile needs is too much: bytes of registers, for scores and output; bytes of shared
-    memory, for queries, keys and values; float32 multiply-adds of a thread."""
-    most_shared = TARGETS[target].shared_bytes_per_block
-    if registers > MAX_REGISTER_BYTES:
-        return _needs("scores and output take", registers, MAX_REGISTER_BYTES, "of registers")
-    if shared > most_shared:
-        return _needs("Q, K and V take", shared, most_shared, "of shared memory")
-    if multiplies > MAX_UNROLLED:
-        return (
-            f"each thread makes {multiplies:,} float32 multiply-adds, written out one by one; at most "
-            f"{MAX_UNROLLED:,} are compiled"
-        )
-    return None
-
-
-def _needs(what: str, needed: int, most: int, where: str) -> str:
-    return f"{what} {needed // 1024} KiB {where}, and a multiprocessor has {most // 1024} KiB for them"
-
-
-def _remedy(tiles: tuple[int, int], target: str, excess: Excess) -> str:
-    """The largest tile within the one asked for that fits."""
-    smaller = [
-        (m, n)
-        for m, n in itertools.product(*(_powers(block) for block in tiles))
-        if excess(target, m, n) is None
-    ]
-    if not smaller:
-        return "No smaller tile fits either: lower the dim, or leave this target out."
-    m, n = max(smaller, key=lambda tile: (tile[0] * tile[1], tile[0]))
-    return f"The largest that fits is block_m {m} with block_n {n}."
-
-
-def _powers(largest: int) -> list[int]:
-    """Powers of two from MIN_DIM to ``largest``."""
-    return [1 << exponent for exponent in range(MIN_DIM.bit_length() - 1, largest.bit_length())]
+        return 0
+    warps_to_a_row = max(1, tiling.num_warps * MIN_DIM // tiling.block_m)
+    return tiling.block_m * tiling.block_n // 2 * warps_to_a_row

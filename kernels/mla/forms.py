@@ -16,32 +16,26 @@ heads · (d_nope + d_rope + d_v) / (d_c + d_rope) times as large as the cache: 7
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 
 from kernels.flash.tiles import (
+    DEFAULT_TARGET,
     INTERPRETER_BLOCK,
     MIN_DIM,
+    Needs,
     choose_tiles,
+    choose_tiling,
     next_power_of_two,
     padded_dim,
-    resource_excess,
-    tile_problems,
-    too_large,
+    weights,
 )
 from kernels.flash.visits import visits
 from kernels.positions import visible_pairs
 from kernels.spec.model import RunSpec
-from kernels.spec.problems import FieldProblem
-from kernels.targets import WARP_SIZE
-from kernels.tuning import Tiling
+from kernels.tuning import Tiling, tuned
 
 FORMS = ("expanded", "absorbed")
 LARGEST_TILE = INTERPRETER_BLOCK**2  # elements, Triton's limit
-# Of the absorbed kernel on a GPU. A row of its output is 512 wide: eight warps, so that 32 rows of it fit in
-# registers beside everything else; two stages, so that two tiles of latents fit in any GPU's shared memory.
-LATENT_WARPS, LATENT_STAGES = 8, 2
 
 
 def multiply_adds(spec: RunSpec, form: str) -> int:
@@ -63,42 +57,39 @@ def chosen_form(spec: RunSpec) -> str:
     return min(reversed(FORMS), key=lambda form: multiply_adds(spec, form))
 
 
-def latent_tiles(spec: RunSpec, *, interpreted: bool) -> Tiling:
-    """Of the absorbed form, block_m in (query, head) pairs: as asked for, else what suits the machine.
+def launched(spec: RunSpec, target: str | None) -> dict[str, Tiling]:
+    """How each kernel that works on tiles of queries and keys is launched for ``spec``, by its name."""
+    if chosen_form(spec) == "expanded":
+        return {"flash_forward": choose_tiling(spec, target)}
+    return {"latent_attention": latent_tiling(spec, target)}
 
-    On a GPU the tile of outputs, block_m × d_c in float32, must fit in registers, and the queries beside a
-    tile of latents in shared memory.
-    """
+
+def latent_tiling(spec: RunSpec, target: str | None) -> Tiling:
+    """Of the absorbed form, block_m in (query, head) pairs: as asked for, else what suits ``target`` (a key
+    of TARGETS; None: the interpreter), no larger than the lengths need."""
     width = padded_dim(spec.inputs["c_kv"].shape[-1])
-    if interpreted:
-        largest_m = largest_n = min(INTERPRETER_BLOCK, LARGEST_TILE // width)
+    if target is None:
+        largest = min(INTERPRETER_BLOCK, LARGEST_TILE // width)
+        best = Tiling(largest, largest)
     else:
-        largest_m, largest_n = (16, 16) if spec.dtype == "float32" else (32, 32)
+        best = tuned("latent_attention", target, width, spec) or Tiling(MIN_DIM, MIN_DIM, 8, 1)
     pairs = spec.q_len * spec.num_heads
     fit_m, fit_n = (max(MIN_DIM, next_power_of_two(length)) for length in (pairs, spec.kv_len))
-    block_m, block_n = min(largest_m, fit_m), min(largest_n, fit_n)
+    block_m, block_n = min(best.block_m, fit_m), min(best.block_n, fit_n)
     asked_m, asked_n = spec.options.block_m, spec.options.block_n
     if asked_m and not asked_n:
         block_n = min(block_n, LARGEST_TILE // asked_m)
     if asked_n and not asked_m:
         block_m = min(block_m, LARGEST_TILE // asked_n)
-    return Tiling(asked_m or block_m, asked_n or block_n, LATENT_WARPS, LATENT_STAGES)
+    return best._replace(block_m=asked_m or block_m, block_n=asked_n or block_n)
 
 
-def latent_tile_problems(spec: RunSpec, targets: Iterable[str]) -> list[FieldProblem]:
-    """``tile_problems`` of the form that is chosen for ``spec``."""
-    if chosen_form(spec) == "expanded":
-        return tile_problems(spec, targets)
-    return too_large(spec, latent_tiles(spec, interpreted=False)[:2], targets, partial(_excess, spec))
-
-
-def _excess(spec: RunSpec, target: str, block_m: int, block_n: int) -> str | None:
-    item = 4 if spec.dtype == "float32" else 2
+def needs(spec: RunSpec, tiling: Tiling) -> Needs:
+    """Of ``latent_attention``: a tile of latents is key and value at once."""
+    m, n = tiling[:2]
     latent, rope = (padded_dim(spec.inputs[name].shape[-1]) for name in ("c_kv", "q_rope"))
-    registers = 4 * block_m * (block_n + latent)
-    shared = item * (block_m + block_n) * (latent + rope)  # a tile of latents is key and value at once
-    multiplies = block_m * block_n * (2 * latent + rope) // (WARP_SIZE * LATENT_WARPS)
-    return resource_excess(target, registers, shared, multiplies if spec.dtype == "float32" else 0)
+    registers = m * (n + latent) + weights(spec, tiling)
+    return Needs(registers, (m + n) * (latent + rope), m * n * (2 * latent + rope))
 
 
 def projection_tiles(
@@ -134,12 +125,17 @@ class Work:
         )
 
 
+def _latent_tiles(spec: RunSpec, *, interpreted: bool) -> tuple[int, int]:
+    """(block_m, block_n) of the absorbed form, in the interpreter or on DEFAULT_TARGET."""
+    return latent_tiling(spec, None if interpreted else DEFAULT_TARGET)[:2]
+
+
 def work(spec: RunSpec, *, interpreted: bool) -> Work:
     """Of the form that is chosen for ``spec``."""
     latent, rope = (spec.inputs[name].shape[-1] for name in ("c_kv", "q_rope"))
     nope, width_v = spec.inputs["q_nope"].shape[-1], spec.v_head_dim
     if chosen_form(spec) == "absorbed":
-        tiles = latent_tiles(spec, interpreted=interpreted)[:2]
+        tiles = _latent_tiles(spec, interpreted=interpreted)
         widths = padded_dim(latent) + padded_dim(rope), padded_dim(latent)
         return (
             _attention(spec, spec.num_heads, tiles, widths)
@@ -186,7 +182,7 @@ def largest_tile(spec: RunSpec, *, interpreted: bool) -> int:
     """Numbers in the tiles that one program holds at once, those of its inputs and of its result."""
     latent = padded_dim(spec.inputs["c_kv"].shape[-1])
     if chosen_form(spec) == "absorbed":
-        block_m, block_n = latent_tiles(spec, interpreted=interpreted)[:2]
+        block_m, block_n = _latent_tiles(spec, interpreted=interpreted)
         width = latent + padded_dim(spec.inputs["q_rope"].shape[-1])
         rows = spec.batch * spec.q_len
     else:

@@ -23,7 +23,7 @@ from kernels.flash.logits import Terms
 from kernels.flash.rotation import recorder, rotator
 from kernels.flash.tiles import choose_tiling
 from kernels.mla.arguments import LatentShapes, absorbed_launches, expanded_launches, latent_terms
-from kernels.mla.forms import FORMS, chosen_form, latent_tiles, multiply_adds
+from kernels.mla.forms import FORMS, chosen_form, latent_tiling, multiply_adds
 from kernels.operands import Latents, operands
 from kernels.spec.latent import MLA_INPUTS
 from kernels.spec.model import RunSpec
@@ -48,7 +48,7 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     inputs = {name: place(getattr(given.latents, name), dtype) for name in MLA_INPUTS}
     form, sized = chosen_form(spec), replace(spec, dtype=dtype)
     if form == "absorbed":
-        tiles = latent_tiles(sized, interpreted=place.target is None)
+        tiles = latent_tiling(sized, place.target)
         run = partial(absorbed, inputs, latent_terms(given, tiles.block_n, place), tiles=tiles)
     else:
         tiles = choose_tiling(sized, place.target)
@@ -74,7 +74,7 @@ def kernels_of(spec: RunSpec, arrays: Mapping[str, Array], place: Place) -> Kern
     number, full = place(given.latents.c_kv, spec.dtype), place(given.latents.c_kv, "float32")
     at = dict.fromkeys((*MLA_INPUTS, "absorbed", "sums", "out", "keys", "values"), number) | {"lse": full}
     if chosen_form(spec) == "absorbed":
-        tiles = latent_tiles(spec, interpreted=interpreted)
+        tiles = latent_tiling(spec, place.target)
         logit_terms = latent_terms(given, tiles.block_n, place)
         absorb, attention, release = absorbed_launches(
             shapes, at, logit_terms, tiles, dtype=spec.dtype, interpreted=interpreted

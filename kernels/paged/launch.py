@@ -71,7 +71,7 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     q, (keys, values) = place(given.q, dtype), as_read(pages, quantised)
     how: tuple[str, ...] = ()
     if spec.q_len <= MAX_DECODE_LEN:
-        plan = make_plan(spec, multiprocessors=multiprocessors(device))
+        plan = make_plan(spec, target=place.target, multiprocessors=multiprocessors(device))
         how, logit_terms = (plan_note(plan),), decode_terms(given, plan, place)
         run = partial(decode, q, keys, values, logit_terms, shapes=Shapes.of(given), plan=plan)
     else:

@@ -207,7 +207,9 @@ def test_known_choices_of_splits() -> None:
 
 def test_what_was_asked_for_is_what_is_planned() -> None:
     plan = lambda on=None, **options: make_plan(  # noqa: E731
-        make("decode", (1, 8, 2, 4, 1000, 64), options=options)[0], multiprocessors=on
+        make("decode", (1, 8, 2, 4, 1000, 64), options=options)[0],
+        target="sm_90" if on else None,
+        multiprocessors=on,
     )
     assert plan() == Plan(16, 1024, 1)
     assert plan(num_splits=4) == Plan(16, 256, 4)
@@ -216,7 +218,8 @@ def test_what_was_asked_for_is_what_is_planned() -> None:
     assert plan(132, num_splits=3).num_splits == 3
     assert plan(132).num_splits == -(-1000 // plan(132).block_n)
     windowed = make("decode", (1, 8, 2, 1, 10_000, 64), attention={"window": [99, 0]})[0]
-    assert make_plan(windowed, multiprocessors=132).num_splits == -(-100 // 16)
+    cut = make_plan(windowed, target="sm_90", multiprocessors=132)
+    assert cut.num_splits == -(-100 // cut.block_n)
 
 
 @pytest.mark.parametrize("interpreted", [True, False])

@@ -19,11 +19,12 @@ from kernels.execute import execute
 from kernels.flash.interpreter import counted_traffic
 from kernels.flash.logits import Terms
 from kernels.mla import launch
-from kernels.mla.forms import chosen_form, latent_tile_problems, multiply_adds
+from kernels.mla.forms import chosen_form, multiply_adds
 from kernels.numerics import error_bounds
 from kernels.spec import FieldProblem, InputSpec, RunSpec, SpecError, parse_run
 from kernels.spec.latent import MLA_INPUTS, axes_of
 from kernels.targets import TARGETS
+from kernels.tiles import tile_problems
 from tests.kernels.cases import Arrays, canonical, compute
 from tests.kernels.fences import fences, poisoned_memory
 from tests.kernels.test_compiling import COMPILE, printed_by
@@ -502,7 +503,7 @@ def test_decoding_compiles_to_tensor_cores_without_spills() -> None:
 def test_tiles_that_no_multiprocessor_holds_are_refused_with_the_largest_that_fits(dtype: str) -> None:
     def problems(targets: Iterable[str], **options: Any) -> list[FieldProblem]:
         spec = parse_run(request(dtype=dtype, options=options, **DEEPSEEK)).spec
-        return latent_tile_problems(spec, targets)
+        return tile_problems(spec, targets)
 
     assert not problems(TARGETS, form="absorbed")
     assert not problems(TARGETS, form="expanded")

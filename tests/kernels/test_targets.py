@@ -1,11 +1,8 @@
 """What fits on a multiprocessor, against figures worked out by hand from NVIDIA's rules."""
 
-import re
-
 import pytest
 
-from kernels.flash.tiles import choose_tiling, tile_problems
-from kernels.spec import SpecError, parse_run
+from kernels.spec import SpecError
 from kernels.targets import TARGETS, nearest, parse_targets, resident_blocks
 
 KIB = 1024
@@ -69,57 +66,3 @@ def test_an_unknown_target_is_named_with_those_that_are_known(name):
     assert problem.pointer == "/targets/1"
     assert "sm_80, sm_90, sm_100 or sm_120" in problem.detail
     problem.detail.encode()
-
-
-def tiled(dtype="float16", dim=128, v_dim=None, length=1024, **options):
-    shapes = {"q": dim, "k": dim, "v": v_dim or dim}
-    inputs = {name: {"seed": 1, "shape": [1, 2, length, width]} for name, width in shapes.items()}
-    return parse_run({"engine": "flash", "dtype": dtype, "inputs": inputs, "options": options}).spec
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-@pytest.mark.parametrize("dim", [1, 16, 59, 64, 128, 129, 256])
-def test_default_tiles_are_always_compiled(dtype, dim):
-    for v_dim in (1, 64, 256):
-        for length in (1, 100, 4096):
-            assert not tile_problems(tiled(dtype, dim, v_dim, length), TARGETS)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "dim", "tile", "target", "named"),
-    [
-        # Compiled for more than 140 s.
-        ("float32", 128, (256, 128), "sm_80", "256 KiB of registers, and a multiprocessor has 160 KiB"),
-        # 64 · 64 · (128 + 128) / 128 threads = 8192: 45 s
-        ("float32", 128, (64, 64), "sm_90", "8,192 float32 multiply-adds"),
-        # 256 · (256 + 64) · 4 bytes
-        ("float16", 64, (256, 256), "sm_80", "320 KiB of registers"),
-        # 256 · (128 + 64) · 4 bytes; with every term 30 s
-        ("float16", 64, (256, 128), "sm_90", "192 KiB of registers"),
-        # (16 + 1024 + 1024) · 64 · 2 bytes
-        ("bfloat16", 64, (16, 1024), "sm_80", "258 KiB of shared memory, and a multiprocessor has 163 KiB"),
-    ],
-)
-def test_a_tile_beyond_the_machine_is_refused_before_it_is_compiled(dtype, dim, tile, target, named):
-    (problem,) = tile_problems(tiled(dtype, dim, block_m=tile[0], block_n=tile[1]), [target])
-    assert problem.pointer == "/options/block_m"
-    assert named in problem.detail
-    assert f"tiles of {tile[0]} × {tile[1]} for {target}" in problem.detail
-    m, n = map(int, re.search(r"block_m (\d+) with block_n (\d+)", problem.detail).groups())
-    assert not tile_problems(tiled(dtype, dim, block_m=m, block_n=n), [target])
-    for larger in ((2 * m, n), (m, 2 * n)):
-        if larger[0] <= tile[0] and larger[1] <= tile[1]:
-            assert tile_problems(tiled(dtype, dim, block_m=larger[0], block_n=larger[1]), [target])
-
-
-def test_a_tile_of_a_quantised_cache_has_few_keys_unless_more_are_asked_for():
-    for target in TARGETS:
-        assert choose_tiling(tiled(kv_dtype="int8"), target).block_n == 32
-        assert choose_tiling(tiled(kv_dtype="int8", block_n=64), target).block_n == 64
-    assert choose_tiling(tiled(kv_dtype="int8"), None) == choose_tiling(tiled(), None)
-
-
-def test_only_the_targets_too_small_for_a_tile_are_named():
-    spec = tiled("float16", 128, block_m=64, block_n=256)
-    assert not tile_problems(tiled("float16", 128, block_m=128, block_n=64), TARGETS)
-    assert [p.detail.split(":")[0] for p in tile_problems(spec, TARGETS)] == ["tiles of 64 × 256 for sm_120"]

@@ -1,7 +1,8 @@
 """Find the tiles of ``kernels/tuned.csv`` by compiling, and write the table anew.
 
-    python -m tests.support.tune             figures of the tiles that the table has (after editing a kernel)
-    python -m tests.support.tune --search    tiles as well, by the rule in kernels/tuning.py (an hour or two)
+    make compiled                            after a kernel was edited: new figures, and new tiles only where
+                                             the old ones are no longer acceptable; then the page of it
+    python -m tests.support.tune --search    all tiles anew, by the rule in kernels/tuning.py (an hour)
 
 ``--only sm_90,float16`` keeps every line that lacks one of these words as it is. What was compiled before is
 kept in ``.cache/compiled``.
@@ -11,68 +12,131 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
 import itertools
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from kernels.compiled_cache import CompiledCache
-from kernels.compiling import CannotCompileError, Compiled, StandIn, _without_data, compile_kernel
-from kernels.flash.launch import kernels_of
-from kernels.spec import parse_run
-from kernels.targets import TARGETS
-from kernels.tuning import TERMS, Tiling, Tuned, table, write_table
+from kernels.compiling import Compiled, StandIn, compile_kernel, without_data
+from kernels.flash.tiles import BACKWARD
+from kernels.registry import ENGINES
+from kernels.spec import RunSpec, parse_run
+from kernels.spec.results import GRADIENTS, MATRICES
+from kernels.targets import TARGETS, WARP_SIZE
+from kernels.tiles import excess, needs
+from kernels.tuning import KERNELS, PLAIN, Key, Tiling, Tuned, table, widths, write_table
 
 CACHE = CompiledCache(Path(".cache/compiled"), max_bytes=2 * 2**30)
-DIMS = (16, 32, 64, 128, 256)
-DTYPES = ("float16", "bfloat16", "float32")
-KERNELS = ("flash_forward", "flash_scores")
-LENGTH = 1024
-# Every kind of logit in each class; the figures of a line are those of the first.
-ARITHMETIC = {
-    "is_causal": True, "window": [256, 0], "softcap": 30.0, "alibi_slopes": [0.5, 0.25], "sinks": [0.0, 1.0],
-}  # fmt: skip
-LISTED = {"is_causal": True, "q_positions": list(range(0, 2 * LENGTH, 2)), "softcap": 30.0}
-KINDS: dict[str, tuple[tuple[dict[str, Any], dict[str, Any]], ...]] = {  # (attention, inputs)
-    "none": (({}, {}),),
-    "causal": (({"is_causal": True}, {}),),
-    "arithmetic": (
-        (ARITHMETIC, {"q_lens": [LENGTH], "kv_lens": [LENGTH]}),
-        ({**LISTED, "alibi_slopes": [0.5, 0.25]}, {}),
-    ),
-    "matrix": (
-        (
-            ARITHMETIC | {"pattern": {"type": "chunked", "size": 64}},
-            {
-                "q_lens": [LENGTH],
-                "kv_lens": [LENGTH],
-                "attn_mask": {"seed": 1, "shape": [1, 2, LENGTH, LENGTH]},
-            },
-        ),
-        ({}, {"attn_mask": {"seed": 1, "shape": [1, 2, LENGTH, LENGTH]}}),
-        ({"pattern": {"type": "chunked", "size": 64}}, {}),
-    ),
+DTYPES = ("float16", "float32")
+LENGTH = 256
+MAX_STEPS = 1024  # float32 multiply-adds of a thread: of tiles with more, compiling takes too long
+MAX_NUMBERS = 96  # that the tiles of a program may ask each of its threads to hold; half of it in float32
+MAX_SPILLS = 64  # bytes; where there are more, nothing else that is wrong with a tile matters
+RESULTS = {"flash_scores": MATRICES, **dict.fromkeys(BACKWARD, tuple(GRADIENTS))}
+# Which (kernel, kind) are launched in the same tiles: with and without a causal mask, both backward kernels.
+TOGETHER = [
+    [("flash_forward", "none"), ("flash_forward", "causal")],
+    [(kernel, "any") for kernel in BACKWARD],
+]
+ALIKE = TOGETHER + [
+    [(kernel, kind)]
+    for kernel, kinds in KERNELS.items()
+    for kind in kinds
+    if not any((kernel, kind) in names for names in TOGETHER)
+]
+
+
+class Example(NamedTuple):
+    """One request of a kind, as far as it is not the same for all."""
+
+    attention: Mapping[str, Any] = MappingProxyType({})
+    inputs: Mapping[str, Any] = MappingProxyType({})
+    engine: str | None = None  # None: that of the kernel
+    options: Mapping[str, Any] = MappingProxyType({})
+    length: int = LENGTH
+    kv_heads: int = 4  # of 4
+
+
+CAUSAL = {"is_causal": True}
+SLOPES, SINKS = [0.5, 0.25, 0.125, 0.0625], [0.0, 1.0, 2.0, 3.0]
+ARITHMETIC = CAUSAL | {"window": [256, 0], "softcap": 30.0, "alibi_slopes": SLOPES, "sinks": SINKS}
+LISTED = CAUSAL | {"q_positions": list(range(0, 2 * LENGTH, 2)), "softcap": 30.0, "alibi_slopes": SLOPES}
+LENGTHS = {"q_lens": [LENGTH], "kv_lens": [LENGTH]}
+MASK = {"pattern": {"type": "chunked", "size": 64}}
+BIAS = {"attn_mask": {"seed": 1, "shape": [1, 4, LENGTH, LENGTH]}}
+EVERY = Example(ARITHMETIC | MASK, LENGTHS | BIAS, kv_heads=2)
+PAGED, INT8, E4M3 = "paged", {"kv_dtype": "int8"}, {"kv_dtype": "fp8_e4m3"}  # each token with its scale
+MOST = Example(ARITHMETIC, LENGTHS, kv_heads=2)
+EXAMPLES: dict[tuple[str, str], tuple[Example, ...]] = {
+    ("flash_forward", "none"): (Example(),),
+    ("flash_forward", "causal"): (Example(CAUSAL),),
+    ("flash_forward", "arithmetic"): (MOST, Example(LISTED)),
+    ("flash_forward", "matrix"): (EVERY, Example(MASK, length=LENGTH - 1)),  # rows that start anywhere
+    ("flash_forward", "paged"): (MOST._replace(engine=PAGED),),
+    ("flash_forward", "coded"): (MOST._replace(options=E4M3), MOST._replace(options=INT8, engine=PAGED)),
+    ("flash_forward", "any"): (EVERY._replace(options=E4M3, engine=PAGED),),
+    ("flash_scores", "any"): (EVERY._replace(options=E4M3),),
+    **dict.fromkeys(((kernel, "any") for kernel in BACKWARD), (EVERY,)),
+    ("decode_split", "arithmetic"): (MOST, MOST._replace(engine=PAGED)),
+    ("decode_split", "coded"): (MOST._replace(options=E4M3), MOST._replace(options=INT8, engine=PAGED)),
+    ("decode_split", "any"): (EVERY._replace(options=E4M3, engine=PAGED),),
+    ("latent_attention", "any"): (EVERY,),
 }
-MATRICES = ["out", "scores", "softcapped_scores", "masked_scores", "weights"]
-Key = tuple[str, str, str, int, str]  # as Tuned.key
 
 
-def compiled(key: Key, tiling: Tiling) -> Iterator[Compiled]:
-    """A kernel in these tiles, once for each kind of logit in its class."""
-    kernel, target, dtype, dim, terms = key
-    for attention, inputs in KINDS[terms]:
-        seeded = {"seed": 1, "shape": [1, 2, LENGTH, dim]}
-        body = {"engine": "flash", "dtype": dtype, "attention": attention, "return": ["out"]}
-        body["inputs"] = {**dict.fromkeys(("q", "k", "v"), seeded), **inputs}
-        if kernel == "flash_scores":
-            body["return"] = MATRICES
-        spec = parse_run(body).spec
-        launched = {name: call for name, *call in kernels_of(spec, _without_data(spec), StandIn(target))}
-        function, arguments = launched[kernel]
-        sizes = {"BLOCK_M": tiling.block_m, "BLOCK_N": tiling.block_n}
-        options = {"num_warps": tiling.num_warps, "num_stages": tiling.num_stages}
-        yield compile_kernel(kernel, function, arguments | sizes | options, target, CACHE)
+def request(key: Key, example: Example) -> dict[str, Any]:
+    """A request for the kernel of a line. A few queries of it are the decode kernels'."""
+    kernel, _, dtype, dim, _ = key
+    length, queries = example.length, 16 if kernel == "decode_split" else example.length
+    inputs = dict(example.inputs)
+    if kernel == "decode_split":
+        few = {"q_lens": [queries], "attn_mask": {"seed": 1, "shape": [1, 4, queries, length]}}
+        inputs |= {name: few[name] for name in few if name in inputs}
+
+    def seeded(*shape: int) -> dict[str, Any]:
+        return {"seed": 1, "shape": list(shape)}
+
+    if kernel == "latent_attention":
+        inputs |= {
+            "q_nope": seeded(1, 4, length, 128), "q_rope": seeded(1, 4, length, 64),
+            "c_kv": seeded(1, length, dim), "k_rope": seeded(1, length, 64),
+            "w_uk": seeded(4, dim, 128), "w_uv": seeded(4, dim, 128),
+        }  # fmt: skip
+        engine, options = "mla", {"form": "absorbed"}
+    else:
+        keys = seeded(1, example.kv_heads, length, dim)
+        inputs |= {"q": seeded(1, 4, queries, dim), "k": keys, "v": keys}
+        engine = example.engine or ("decode" if kernel == "decode_split" else "flash")
+        options = example.options
+    if kernel in BACKWARD:
+        inputs["dout"] = seeded(1, 4, queries, dim)
+    return {
+        "engine": engine, "dtype": dtype, "inputs": inputs, "options": dict(options),
+        "attention": dict(example.attention), "return": ["out", *RESULTS.get(kernel, ())],
+    }  # fmt: skip
+
+
+def examples(key: Key) -> list[RunSpec]:
+    """The specs whose kernel a line is for."""
+    return [parse_run(request(key, one)).spec for one in EXAMPLES[key.kernel, key.kind]]
+
+
+def compiled(key: Key, spec: RunSpec, tiling: Tiling) -> Compiled:
+    """The kernel of a line, for one of its examples, in these tiles."""
+    engine = importlib.import_module(ENGINES[spec.engine].module)
+    launched = engine.kernels_of(spec, without_data(spec), StandIn(key.target))
+    ((function, arguments),) = (call for name, *call in launched if name == key.kernel)
+    sizes = {"BLOCK_M": tiling.block_m, "BLOCK_N": tiling.block_n}
+    options = {"num_warps": tiling.num_warps, "num_stages": tiling.num_stages}
+    return compile_kernel(key.kernel, function, arguments | sizes | options, key.target, CACHE)
 
 
 def problems(key: Key, tiling: Tiling, found: Compiled) -> list[str]:
@@ -83,96 +147,152 @@ def problems(key: Key, tiling: Tiling, found: Compiled) -> list[str]:
         "spills": found.spills_bytes > 0,
         "more shared memory or registers than there are": not found.fits,
     }
-    if key[2] != "float32":
-        own = {"sm_80": "mma", "sm_90": "wgmma", "sm_100": "tcgen05", "sm_120": "mma"}[key[1]]
+    if key.dtype == "float32":
+        has["products rounded to TF32"] = any(counts[kind] for kind in ("mma", "wgmma", "tcgen05"))
+    else:
+        own = {"sm_80": "mma", "sm_90": "wgmma", "sm_100": "tcgen05", "sm_120": "mma"}[key.target]
         narrow = tiling.block_m < 64  # a warpgroup multiplies 64 rows
         has["no tensor-core products"] = not (counts[own] or (narrow and counts["mma"]))
     return [problem for problem, there in has.items() if there]
 
 
-def line(key: Key, tiling: Tiling, found: Compiled) -> Tuned:
-    counts = {kind: found.instructions[kind] for kind in ("mma", "wgmma", "tcgen05")}
+def line(key: Key, tiling: Tiling, found: list[Compiled]) -> Tuned:
+    """With the figures of the example that takes most."""
+    most = max(found, key=lambda one: (one.spills_bytes, one.stack_bytes, one.registers))
+    counts = {kind: most.instructions[kind] for kind in ("mma", "wgmma", "tcgen05")}
     names = {field.name for field in dataclasses.fields(Tuned)}
-    figures = {name: value for name, value in found.to_dict().items() if name in names}
-    figures |= {
-        "kernel": key[0],
-        "dtype": key[2],
-        "dim": key[3],
-        "terms": key[4],
-        **tiling._asdict(),
-        **counts,
-    }
-    return Tuned(**figures | {"occupancy": round(found.occupancy, 4)})
+    figures = {name: value for name, value in most.to_dict().items() if name in names}
+    figures |= {**key._asdict(), **tiling._asdict(), **counts, "occupancy": round(most.occupancy, 4)}
+    return Tuned(**figures)
 
 
-def rank(tiling: Tiling, found: list[Compiled]) -> tuple[Any, ...]:
-    """The rule of kernels/tuning.py: larger is better."""
+def order(kernel: str, block_m: int, block_n: int, *, warps: int = 64, blocks: int = 2) -> tuple[int, ...]:
+    """The first points of the rule in kernels/tuning.py, larger is better; without warps and blocks, the best
+    that these tiles can reach."""
+    if kernel == "decode_split":
+        return warps >= 8, min(block_n, 64), block_m, blocks >= 2, block_n
+    return warps >= 8, min(block_n, 32), block_m, min(block_n, 64), blocks >= 2, block_n
+
+
+def rank(kernel: str, tiling: Tiling, found: list[Compiled]) -> tuple[int, ...]:
+    """The whole rule."""
     blocks = min(one.blocks_per_sm for one in found)
-    warps, registers = blocks * found[0].num_warps, max(one.registers for one in found)
-    return (warps >= 8, tiling.block_m, blocks >= 2, tiling.block_n, warps, tiling.num_stages, -registers)
+    warps, registers = blocks * tiling.num_warps, max(one.registers for one in found)
+    first = order(kernel, tiling.block_m, tiling.block_n, warps=warps, blocks=blocks)
+    return *first, warps, tiling.num_stages, -registers
 
 
-def candidates(key: Key) -> Iterator[tuple[tuple[int, int], list[Tiling]]]:
-    """Tiles from the most to the least wanted, each with its warps and stages."""
-    kernel, _, dtype, dim, _ = key
-    is_full = dtype == "float32"
-    blocks_m = (64, 32, 16) if is_full else (128, 64, 32, 16)
-    blocks_n = (64, 32, 16) if is_full or dim > 128 else (128, 64, 32, 16)
-    stages = (2, 1) if is_full else (3, 2)
-    if kernel == "flash_scores":
-        stages = (1,)  # there is no loop to overlap
-    for block_m, block_n in itertools.product(blocks_m, blocks_n):
-        # Products of float32 are written out one by one, and those of a loop must be few to be compiled soon.
-        unrolled = [block_m * block_n * 2 * dim // (32 * warps) if is_full else 0 for warps in (8, 4)]
-        yield (
-            (block_m, block_n),
-            [
-                Tiling(block_m, block_n, warps, depth)
-                for (warps, products), depth in itertools.product(zip((8, 4), unrolled, strict=True), stages)
-                if products <= 1024
-            ],
-        )
+def candidates(key: Key, spec: RunSpec) -> Iterator[list[Tiling]]:
+    """Tiles, the best by ``order`` first, each in the warps and stages that are tried: all of them for the
+    plain forward pass, else what leaves a thread room for all that is not scores and sums."""
+    is_full, is_decoding = key.dtype == "float32", key.kernel == "decode_split"
+    stages = (1,) if key.kernel == "flash_scores" else (3, 2) if is_plain(key) or is_decoding else (2,)
+    sizes = list(itertools.product((64, 32, 16) if is_decoding else (128, 64, 32, 16), (128, 64, 32, 16)))
+    for m, n in sorted(sizes, key=lambda tile: order(key.kernel, *tile), reverse=True):
+        if n > 64 and not is_plain(key):
+            continue
+        warps = []
+        for count in (4,) if is_decoding else (4, 8):
+            needed, threads = needs(key.kernel, spec, Tiling(m, n, count)), WARP_SIZE * count
+            roomy = needed.registers <= (MAX_NUMBERS // 2 if is_full else MAX_NUMBERS) * threads
+            steps = (MAX_STEPS if is_plain(key) else MAX_STEPS // 2) * threads
+            soon = not is_full or needed.multiplies <= steps or (m, n) == (16, 16)
+            if soon and (roomy or is_plain(key)):
+                warps.append(count)
+        if warps and excess(key.kernel, spec, key.target, Tiling(m, n, warps[-1])) is None:
+            tried_warps = warps[::-1] if is_plain(key) else warps[:1]
+            yield [Tiling(m, n, *more) for more in itertools.product(tried_warps, stages)]
 
 
-def search(key: Key) -> Tuned:
-    """The best acceptable candidate. Stops where no later one can be better."""
-    best: tuple[tuple[Any, ...], Tuned] | None = None
-    for (block_m, _), tilings in candidates(key):
-        if best and best[0][0] and best[1].block_m > block_m:
+def is_plain(key: Key) -> bool:
+    """Of the forward pass over keys and values in a row."""
+    return key.kernel == "flash_forward" and key.kind in PLAIN
+
+
+def search(keys: list[Key], spilled: list[Tiling]) -> list[Tuned]:
+    """The best candidate that is acceptable for all of ``keys``, which are launched alike; if there is none,
+    the one that spills least. Tiles that hold as much as one of ``spilled``, which grows, are not tried."""
+    kernel = keys[0].kernel
+    acceptable, spilling = list[tuple[tuple[int, ...], list[Tuned]]](), list[tuple[int, list[Tuned]]]()
+    for tilings in candidates(keys[0], examples(keys[0])[0]):
+        if acceptable and max(acceptable, key=itemgetter(0))[0] >= order(kernel, *tilings[0][:2]):
             break
-        enough: dict[int, int] = {}  # warps → stages: with fewer, no more blocks would fit
-        spilled: set[int] = set()  # with so many warps; with fewer, threads have more to hold
+        enough: set[int] = set()  # warps with which fewer stages would make no more blocks fit
         for tiling in tilings:
-            warps, stages = tiling.num_warps, tiling.num_stages
-            if stages < enough.get(warps, 0) or any(more > warps for more in spilled):
+            if tiling.num_warps in enough or any(_holds(tiling, other) for other in spilled):
                 continue
-            found, wrong = [], []
-            for one in compiled(key, tiling):
-                found.append(one)
-                wrong = problems(key, tiling, one)
-                if wrong:
-                    break
-            if {"stack", "spills"} & set(wrong):
-                spilled.add(warps)
-            elif not wrong:
-                spilled.discard(warps)
+            found, lines, wrong = tried(keys, tiling)
+            if not wrong:
+                acceptable.append((rank(kernel, tiling, found), lines))
                 if all(one.limited_by != "shared" for one in found):
-                    enough[warps] = stages
-                ranked = rank(tiling, found), line(key, tiling, found[0])
-                best = max(best or ranked, ranked, key=lambda pair: pair[0])
-        if best and best[0][0] and best[0][2]:
-            break
-    if best is None:
-        raise SystemExit(f"{key}: nothing is acceptable")
-    return best[1]
+                    enough.add(tiling.num_warps)
+            elif set(wrong) <= {"stack", "spills"}:
+                size = sum(one.spills_bytes + one.stack_bytes for one in lines)
+                spilling.append((size, lines))
+                hopeless = size > MAX_SPILLS or not is_plain(keys[0])
+                spilled.append(tiling._replace(num_stages=1) if hopeless else tiling)
+    if acceptable:
+        return max(acceptable, key=itemgetter(0))[1]
+    if not spilling:
+        raise SystemExit(f"{keys}: nothing fits")
+    return min(spilling, key=itemgetter(0))[1]
 
 
-def refreshed(old: Tuned) -> Tuned:
-    return line(old.key, old.tiling, next(compiled(old.key, old.tiling)))
+def _holds(tiling: Tiling, other: Tiling) -> bool:
+    """Whether each thread has at least as much to hold as in ``other``."""
+    larger = tiling.block_m >= other.block_m and tiling.block_n >= other.block_n
+    return larger and tiling.num_warps <= other.num_warps and tiling.num_stages >= other.num_stages
 
 
-def keys() -> list[Key]:
-    return list(itertools.product(KERNELS, TARGETS, DTYPES, DIMS, TERMS))
+def tried(keys: list[Key], tiling: Tiling) -> tuple[list[Compiled], list[Tuned], list[str]]:
+    """What was compiled, the lines of the table, and what is wrong with them."""
+    everything, lines, wrong = list[Compiled](), list[Tuned](), list[str]()
+    for key in keys:
+        found = []
+        for spec in examples(key):
+            one = compiled(key, spec, tiling)
+            found.append(one)
+            wrong += [problem for problem in problems(key, tiling, one) if problem not in wrong]
+            if one.spills_bytes > MAX_SPILLS:
+                break  # nobody wants to know more
+        everything += found
+        lines.append(line(key, tiling, found))
+    return everything, lines, wrong
+
+
+def refreshed(old: list[Tuned], spilled: list[Tiling]) -> list[Tuned]:
+    """The same tiles with their figures of today, or others where they are no longer acceptable."""
+    keys, tilings = [one.key for one in old], {one.tiling for one in old}
+    if len(tilings) == 1:
+        _, lines, wrong = tried(keys, tilings.pop())
+        spills, spilled_before = ([one.spills_bytes for one in some] for some in (lines, old))
+        if not wrong or (set(wrong) <= {"stack", "spills"} and spills == spilled_before):
+            return lines
+        print(*keys, "no longer acceptable:", *wrong, flush=True)
+    return search(keys, spilled)
+
+
+def chains() -> Iterator[list[list[Key]]]:
+    """What is launched alike, in lists: what spills early in a list is not tried again in it. Rows get wider
+    in it, and but for the plain forward pass targets vary."""
+    for names, dtype in itertools.product(ALIKE, DTYPES):
+        every = [
+            [Key(kernel, target, dtype, width, kind) for kernel, kind in names]
+            for width, target in itertools.product(widths(*names[0]), TARGETS)
+        ]
+        if not is_plain(every[0][0]):
+            yield every
+        else:
+            yield from ([keys for keys in every if keys[0].target == target] for target in TARGETS)
+
+
+def settled(chain: list[list[Key]], *, search_all: bool) -> list[Tuned]:
+    """The lines of a chain."""
+    spilled, lines = list[Tiling](), list[Tuned]()
+    for keys in chain:
+        old = [table()[key] for key in keys if key in table()]
+        lines += search(keys, spilled) if search_all or len(old) < len(keys) else refreshed(old, spilled)
+    return lines
 
 
 def main() -> None:
@@ -180,19 +300,19 @@ def main() -> None:
     parser.add_argument("--search", action="store_true")
     parser.add_argument("--only", default="")
     asked = parser.parse_args()
-    words = [word for word in asked.only.split(",") if word]
-    for key in keys():
-        old = table().get(key)
-        if any(word not in map(str, key) for word in words) and old is not None:
-            continue
-        try:
-            new = search(key) if asked.search or old is None else refreshed(old)
-        except CannotCompileError as error:
-            raise SystemExit(f"{key}: {error}") from error
-        if new != old:
-            print(*key, *new.tiling, f"{new.registers} registers", f"{new.occupancy:.1%}", flush=True)
-            table()[key] = new
-            write_table([table()[one] for one in keys() if one in table()])
+    words = {word for word in asked.only.split(",") if word}
+    every = [key for chain in chains() for keys in chain for key in keys]
+    chosen = [
+        chain for chain in chains() if any(words <= set(map(str, key)) for keys in chain for key in keys)
+    ]
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for lines in pool.map(partial(settled, search_all=asked.search), chosen):
+            for one in lines:
+                if one != table().get(one.key):
+                    found = f"{one.registers} registers, {one.spills_bytes} bytes spilled"
+                    print(*one.key, *one.tiling, found, flush=True)
+                    table()[one.key] = one
+            write_table(table()[key] for key in every if key in table())
 
 
 if __name__ == "__main__":
