@@ -27,6 +27,11 @@ class Demand(NamedTuple):
     aside: str  # which value asks for it, or how much the engine of the spec could do
     met_by: frozenset[str]  # the engines that can
 
+    @property
+    def is_option(self) -> bool:
+        """Whether it says how to compute, and can be left out without changing what is computed."""
+        return self.pointer.startswith("/options/")
+
 
 def refused(spec: RunSpec) -> list[FieldProblem]:
     """Everything that the engine of a spec cannot do, each with what to do about it, and what none can."""
@@ -45,21 +50,27 @@ def refused(spec: RunSpec) -> list[FieldProblem]:
 
 def _remedy(demand: Demand, demands: Sequence[Demand], proviso: str) -> str:
     """The engines that meet all demands; where there are none, what keeps those back that meet this one."""
-    if not demand.met_by:
-        return "no engine can yet"
-    lacking = {
-        name: tuple(dict.fromkeys(other.what for other in demands if name not in other.met_by))
+    unmet = {
+        name: [other for other in demands if name not in other.met_by]
         for name in registry.ENGINES
         if name in demand.met_by
     }
-    fewest = min(lacking.values(), key=len)
-    nearest = f"{one_of(name for name, lacks in lacking.items() if lacks == fewest)} can{proviso}"
-    if not fewest:
-        return nearest
-    if demand.pointer.startswith("/options/"):
-        return f"no one engine does it together with {all_of(fewest)}: leave it out"
-    without = "it" if len(fewest) == 1 else "them"
-    return f"no one engine does it together with {all_of(fewest)}; without {without} {nearest}"
+    if not unmet:
+        return "no engine can yet"
+    nearest = min(unmet.values(), key=_distance)
+    able = f"{one_of(name for name, lacks in unmet.items() if lacks == nearest)} can{proviso}"
+    if not nearest:
+        return able
+    lacking = list(dict.fromkeys(other.what for other in nearest))
+    conflict = f"no one engine does it together with {all_of(lacking)}"
+    if demand.is_option:
+        return f"{conflict}: leave it out"
+    return f"{conflict}; without {'it' if len(lacking) == 1 else 'them'} {able}"
+
+
+def _distance(unmet: Sequence[Demand]) -> tuple[int, int]:
+    """How much would have to be changed for an engine; options are the easiest to do without."""
+    return sum(not demand.is_option for demand in unmet), len(unmet)
 
 
 def _contradictions(spec: RunSpec) -> Iterator[FieldProblem]:
