@@ -240,13 +240,10 @@ def run_continuous(engine: Engine, *, budget: int) -> None:
     while engine.waiting or running:
         if not running:
             engine.wait()
-        preempted = False
         while _held(running) > engine.server.kv_capacity:
             engine.preempt(running.pop())
-            preempted = True
         work = _plan(running, budget)
-        if not preempted:
-            work += _admit(engine, running, budget - sum(tokens for _, tokens in work))
+        work += _admit(engine, running, budget - sum(tokens for _, tokens in work))
         engine.iterate(work, running)
         ended = [sequence for sequence in running if sequence.has_ended]
         running = [sequence for sequence in running if not sequence.has_ended]
@@ -259,7 +256,7 @@ def _plan(running: list[Sequence], budget: int) -> Work:
     work: Work = []
     for sequence in running:
         chunk = min(sequence.missing, budget)
-        work += [(sequence, chunk)] if chunk else []
+        work.append((sequence, chunk))
         budget -= chunk
     return work
 
