@@ -8,8 +8,8 @@ of log decays whose exponential is D_ij:
 * A term D_ij (q_i·k_j) u_j is wrong by at most ρ_ij = a·(8 + λ√d + λ√n·(4 + |G_ij|)) + 5p of W̄_ij |u_j|,
   W̄_ij = D_ij |q_i|·|k_j|: the products of q·k (λ√d), the sum over j (λ√n), the exponents (λ√n |G|), their
   exponentials and the products of them from chunk to chunk (3λ√n), and TF32 of both factors of three
-  products, of which inputs are exact (5p, with a margin for φ). Each |u| is bounded by what the state of the
-  reference holds, so that it does not matter whether terms go through a state or not.
+  products, of which inputs are exact (5p, with a margin for φ). A term that goes through a state loses no
+  more: |q|·(Σ |k| |u|) is the same sum in another order.
 * By the delta rule u solves (I + L) u = r. What is computed solves a system whose L is wrong by ρ L̄ and
   whose r is wrong by ρ r̄, with L̄ and r̄ made of sizes as W̄ is. To first order
       |δu| ≤ M (ρ L̄ |u| + ρ r̄),   M = |(I + L)⁻¹|,

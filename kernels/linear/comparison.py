@@ -1,0 +1,93 @@
+"""A linear recurrence beside softmax attention on the same inputs: how far its outputs are, and of what rank
+its weights.
+
+A recurrence makes its outputs by weights too, O = W V (``recurrence.weights``); without decays and delta rule
+W = φ(Q) φ(K)ᵀ, whose rank is at most the number of features, where the exponential of softmax has full rank
+in general. The *effective rank* says how many dimensions a matrix uses, by how evenly: exp(H), H being the
+entropy of its singular values over their sum. It is n for the identity and 1 where all rows are alike.
+
+Roy and Vetterli 2007, *The effective rank: A measure of effective dimensionality*, EUSIPCO.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernels.arrays import Array
+from kernels.engines.reference import attend
+from kernels.linear.inputs import Recurrence
+from kernels.linear.recurrence import parallel, spread, weights
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Softmax attention: q [b, h, m, d], k [b, h_kv, n, d], v [b, h_kv, n, e]; causal: query i sees the keys
+    up to i."""
+
+    q: Array
+    k: Array
+    v: Array
+    scale: float
+    causal: bool = False
+
+    def results(self) -> tuple[Array, Array]:
+        """Outputs [b, h, m, e] and weights [b, h, m, n], float64."""
+        heads = self.q.shape[1]
+        k, v = spread(self.k, heads), spread(self.v, heads)
+        q = np.asarray(self.q, np.float64)
+        allowed = np.tri(q.shape[2], k.shape[2], dtype=bool) if self.causal else True
+        found = [
+            [attend(*head, scale=self.scale, allowed=allowed) for head in zip(*row, strict=True)]
+            for row in zip(q, k, v, strict=True)
+        ]
+        out, matrix = (
+            np.array([[head[name] for head in row] for row in found]) for name in ("out", "weights")
+        )
+        return out, matrix
+
+    def out(self) -> Array:
+        """Outputs [b, h, m, e], float64."""
+        return self.results()[0]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Of a linear recurrence with softmax attention; ranks are those of each head, [b, h]."""
+
+    relative_error: float  # ‖out − exact‖ / ‖exact‖, Frobenius
+    max_abs_error: float
+    exact_effective_rank: Array
+    linear_effective_rank: Array
+    exact_rank: Array
+    linear_rank: Array
+
+
+def compare(exact: Exact, linear: Recurrence) -> Comparison:
+    """Both on the same tokens."""
+    out, matrix = exact.results()
+    approximate, implicit = parallel(linear).out, weights(linear)
+    return Comparison(
+        relative_error(approximate, out),
+        float(np.abs(approximate - out).max(initial=0.0)),
+        effective_rank(matrix),
+        effective_rank(implicit),
+        np.linalg.matrix_rank(matrix),
+        np.linalg.matrix_rank(implicit),
+    )
+
+
+def relative_error(found: Array, wanted: Array) -> float:
+    """‖found − wanted‖ / ‖wanted‖, Frobenius; 0 where both are 0."""
+    distance, size = float(np.linalg.norm(found - wanted)), float(np.linalg.norm(wanted))
+    return distance / size if size else 0.0 if distance == 0.0 else float("inf")
+
+
+def effective_rank(matrix: Array) -> Array:
+    """exp(−Σ p ln p), p = σ / Σσ, of matrices [.., m, n]; 0 for one that is all 0."""
+    values = np.linalg.svd(matrix, compute_uv=False)
+    total = values.sum(-1, keepdims=True)
+    p = values / np.where(total > 0, total, 1.0)
+    entropy = -(p * np.log(np.where(p > 0, p, 1.0))).sum(-1)
+    return np.where(total[..., 0] > 0, np.exp(entropy), 0.0)
