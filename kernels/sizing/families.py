@@ -75,6 +75,12 @@ def _biased_if(name: str, default: bool, family: Family) -> Family:
     return replace(family, qkv_bias=flag, out_bias=flag, mlp_bias=flag)
 
 
+FALCON = replace(
+    _biased_if("bias", False, BIASED),
+    is_tied=True,
+    mlp_ratio=4,
+    defaults={"new_decoder_architecture": False, "multi_query": True, "parallel_attn": True},
+)
 FAMILIES: dict[str, Family] = {
     "llama": LLAMA,
     "granite": LLAMA,
@@ -117,12 +123,9 @@ FAMILIES: dict[str, Family] = {
     "kimi_k2": replace(LLAMA, mlp_bias=False),
     "minimax": replace(BARE, mixer="lightning", defaults={"attn_layer_period": 2, "attn_layer_offset": 0}),
     "minimax_text_01": replace(BARE, mixer="lightning"),
-    "falcon": replace(
-        _biased_if("bias", False, BIASED),
-        is_tied=True,
-        mlp_ratio=4,
-        defaults={"new_decoder_architecture": False, "multi_query": True, "parallel_attn": True},
-    ),
+    "falcon": FALCON,
+    "RefinedWeb": replace(FALCON, defaults={"new_decoder_architecture": True}),
+    "RefinedWebModel": FALCON,
     "gpt2": GPT2,
     "gpt_bigcode": replace(GPT2, defaults={"multi_query": True}),
     "gpt_neo": replace(GPT2, qkv_bias=False, defaults={"window": 256}),
@@ -159,6 +162,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "mamba": replace(BARE, norms=1, is_tied=True, mixer="mamba", defaults={"state": 16}),
     "mamba2": replace(BARE, norms=1, mixer="mamba2"),
+    "nemotron_h": replace(BARE, norms=1, is_gated=False, mixer="mamba2"),
     "bamba": replace(LLAMA, mixer="mamba2"),
     "granitemoehybrid": replace(LLAMA, mlp_bias=False, mixer="mamba2"),
 }

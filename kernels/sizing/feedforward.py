@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from kernels.sizing.families import Family
 from kernels.sizing.fields import MAX_LAYERS, MAX_WIDTH, ConfigFields
+from kernels.sizing.kinds import EXPERTS, MLP, STATE
 from kernels.sizing.layers import Experts, Mlp
 from kernels.sizing.mixers import flag
 from kernels.spec.reader import is_number
@@ -14,17 +15,29 @@ MAX_EXPERTS = 65_536
 
 
 def read_mlps(
-    fields: ConfigFields, family: Family, hidden: int, count: int
+    fields: ConfigFields, family: Family, hidden: int, kinds: tuple[str, ...]
 ) -> tuple[Mlp | Experts | None, ...]:
-    """What follows the mixer in each of ``count`` layers. A width that is missing is noted as such."""
-    experts = fields.integer_or_none("experts", low=0, high=MAX_EXPERTS) or 0
-    if experts <= 1:
-        return (dense(fields, family, hidden),) * count
-    routed = _placement(fields, count)
-    sparse = _experts(fields, family, hidden, experts) if any(routed) else None
+    """What follows the mixer in each layer. A width that is missing is noted as such."""
+    count = fields.integer_or_none("experts", low=0, high=MAX_EXPERTS) or 0
+    if {MLP, EXPERTS} & set(kinds):  # each layer is one or the other: most are followed by nothing
+        routed = [kind == EXPERTS for kind in kinds]
+        has_mlp = [kind in (MLP, EXPERTS) for kind in kinds]
+    else:
+        routed = _placement(fields, len(kinds)) if count > 1 else [False] * len(kinds)
+        has_mlp = [not _is_mamba(fields, family, kinds)] * len(kinds)
+    needs = {is_routed for is_routed, has in zip(routed, has_mlp, strict=True) if has}
+    sparse = _experts(fields, family, hidden, count) if True in needs else None
     name = "dense_width" if fields.has("dense_width") else "width"
-    plain = dense(fields, family, hidden, name) if not all(routed) else None
-    return tuple(sparse if is_routed else plain for is_routed in routed)
+    plain = dense(fields, family, hidden, name) if False in needs else None
+    return tuple(
+        (sparse if is_routed else plain) if has else None
+        for is_routed, has in zip(routed, has_mlp, strict=True)
+    )
+
+
+def _is_mamba(fields: ConfigFields, family: Family, kinds: tuple[str, ...]) -> bool:
+    """Mamba's layers have no MLP; what their config calls intermediate_size is the width of the mixer."""
+    return set(kinds) == {STATE} and (family.mixer.startswith("mamba") or not fields.has("width"))
 
 
 def dense(fields: ConfigFields, family: Family, hidden: int, name: str = "width") -> Mlp | None:
@@ -56,6 +69,8 @@ def _width(fields: ConfigFields, family: Family, hidden: int, name: str) -> int 
 
 def _experts(fields: ConfigFields, family: Family, hidden: int, count: int) -> Experts | None:
     width = fields.integer_or_none("expert_width") or _width(fields, family, hidden, "width")
+    if not count:
+        fields.require("experts", fields.problems)
     active = fields.integer("active", high=MAX_EXPERTS)
     if active > count:
         fields.contradiction("active", f"each token uses {active} experts, of which there are {count}")

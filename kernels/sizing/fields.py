@@ -168,8 +168,8 @@ class ConfigFields:
             return None
         if count is not None and len(value) != count:
             detail = (
-                f"{path} has {len(value)} entries, but there are {count} layers by {self.path('layers')}: one "
-                "of the two is wrong"
+                f"{path} has {len(value)} entries, but {self.path('layers')} says {count} layers: one of the "
+                "two is wrong"
             )
             self.problems.add(self.at(path), "contradiction", detail)
             return None

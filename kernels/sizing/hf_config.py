@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from kernels.sizing.families import FAMILIES, LLAMA, Family
 from kernels.sizing.feedforward import dense, read_mlps
 from kernels.sizing.fields import MAX_FIELDS, MAX_LAYERS, MAX_VOCAB, OF_THE_TYPE, Assumption, ConfigFields
-from kernels.sizing.kinds import STATE, layer_kinds
+from kernels.sizing.kinds import FULL, layer_kinds
 from kernels.sizing.layers import Layer, Mixer, Model
 from kernels.sizing.mixers import attention, read_mixers
 from kernels.sizing.quantisation import read_quantisation
@@ -103,17 +103,16 @@ def _stack(fields: ConfigFields, family: Family) -> Model:
     """One stack of layers: a decoder, or an encoder such as BERT."""
     hidden = _hidden(fields)
     count = fields.integer("layers", high=MAX_LAYERS)
-    kinds: tuple[str, ...] = ("",) * count
-    mixers: tuple[Mixer, ...]
     if family.is_encoder:
-        mixers = (attention(fields, family, hidden, is_causal=False),) * count
+        kinds: tuple[str, ...] = (FULL,) * count
+        mixers: tuple[tuple[Mixer, ...], ...]
+        mixers = ((attention(fields, family, hidden, is_causal=False),),) * count
     else:
         kinds = layer_kinds(fields, count)
         mixers = read_mixers(fields, family, hidden, kinds)
-    has_mlps = set(kinds) != {STATE} or (fields.has("width") and not family.mixer.startswith("mamba"))
-    mlps = read_mlps(fields, family, hidden, count) if has_mlps else (None,) * count
+    mlps = read_mlps(fields, family, hidden, kinds)
     norms = _norms(fields, family) * family.norm * hidden
-    layers = tuple(Layer((mixer,), mlp, norms) for mixer, mlp in zip(mixers, mlps, strict=True))
+    layers = tuple(Layer(mixing, mlp, norms) for mixing, mlp in zip(mixers, mlps, strict=True))
     return _whole(fields, family, hidden, layers)
 
 

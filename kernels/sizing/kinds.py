@@ -11,6 +11,7 @@ from kernels.spec.problems import join, one_of, show
 from kernels.spec.reader import is_integer
 
 FULL, SLIDING, CHUNKED, STATE = "full_attention", "sliding_attention", "chunked_attention", "state"
+MLP, EXPERTS = "mlp", "moe"  # layers that are nothing else
 WORDS = {
     "full_attention": FULL,
     "attention": FULL,
@@ -26,10 +27,12 @@ WORDS = {
     "lightning_attention": STATE,
     "mamba": STATE,
     "mamba2": STATE,
+    "mlp": MLP,
+    "moe": EXPERTS,
 }
+LETTERS = {"M": STATE, "*": FULL, "-": MLP, "E": EXPERTS}
 # Fields that change what a layer keeps in a way that is not computed here. Ignoring them would be a guess.
 UNSUPPORTED = {
-    "hybrid_override_pattern": "layers that are a mixer or an MLP alone",
     "hybrid_layer_ids": "attention that is shared between layers beside states",
     "index_topk": "a second cache that chooses which tokens are attended to",
     "use_cla": "caches that neighbouring layers share",
@@ -51,6 +54,7 @@ def layer_kinds(fields: ConfigFields, count: int) -> Kinds:
     rules: tuple[Callable[[ConfigFields, int], Kinds | None], ...] = (
         _listed,
         _listed_as_numbers,
+        _spelled,
         _repeated,
         _every_so_often,
         _at_indices,
@@ -96,6 +100,23 @@ def _listed_as_numbers(fields: ConfigFields, count: int) -> Kinds | None:
             fields.problems.add(join(fields.at(fields.path("attn_type_list")), index), "out-of-range", detail)
             return None
     return tuple(FULL if number else STATE for number in numbers)
+
+
+def _spelled(fields: ConfigFields, count: int) -> Kinds | None:
+    """Nemotron-H: a letter for each layer, of which each is a mixer or an MLP alone."""
+    pattern = fields.word("hybrid_override_pattern")
+    if not pattern:
+        return None
+    wrong = next((letter for letter in pattern if letter not in LETTERS), "")
+    if wrong:
+        detail = f"hybrid_override_pattern has the letter {show(wrong)}; understood are {one_of(LETTERS)}"
+        fields.contradiction("hybrid_override_pattern", detail)
+    elif len(pattern) != count:
+        detail = f"hybrid_override_pattern has {len(pattern)} letters, and there are {count} layers"
+        fields.contradiction("hybrid_override_pattern", detail)
+    else:
+        return tuple(LETTERS[letter] for letter in pattern)
+    return None
 
 
 def _repeated(fields: ConfigFields, count: int) -> Kinds | None:

@@ -151,7 +151,7 @@ def _alive(layer: Layer) -> int:
             hidden = (1 + expert.is_gated) * (active * expert.width + (shared.width if shared else 0))
         case None:
             hidden = 0
-    return max(hidden, *(_mixer_width(mixer) for mixer in layer.mixers))
+    return max([hidden, *(_mixer_width(mixer) for mixer in layer.mixers)])
 
 
 def _mixer_width(mixer: Mixer) -> int:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kernels.sizing.families import Family, Flag
 from kernels.sizing.fields import MAX_LAYERS, ConfigFields
-from kernels.sizing.kinds import CHUNKED, SLIDING, STATE
+from kernels.sizing.kinds import CHUNKED, EXPERTS, MLP, SLIDING, STATE
 from kernels.sizing.layers import Attention, LatentAttention, LinearAttention, Mamba, Mamba2, Mixer
 
 MAX_HEADS = 65_536
@@ -15,10 +15,11 @@ MAX_WINDOW = 2**31
 
 def read_mixers(
     fields: ConfigFields, family: Family, hidden: int, kinds: tuple[str, ...]
-) -> tuple[Mixer, ...]:
-    """One mixer for each kind; each kind is read once."""
-    made = {kind: _mixer(fields, family, hidden, kind, kinds) for kind in dict.fromkeys(kinds)}
-    return _sharing(fields, [made[kind] for kind in kinds])
+) -> tuple[tuple[Mixer, ...], ...]:
+    """The mixers of each layer: one of its kind, or none where it is an MLP alone. Each kind is read once."""
+    mixing = [kind for kind in dict.fromkeys(kinds) if kind not in (MLP, EXPERTS)]
+    made = {kind: _mixer(fields, family, hidden, kind, kinds) for kind in mixing}
+    return _sharing(fields, [(made[kind],) if kind in made else () for kind in kinds])
 
 
 def _mixer(fields: ConfigFields, family: Family, hidden: int, kind: str, kinds: tuple[str, ...]) -> Mixer:
@@ -102,11 +103,7 @@ def _kv_heads(fields: ConfigFields, heads: int) -> int:
             )
         return fields.integer("kv_heads", high=MAX_HEADS, default=heads, why="as many as query heads")
     if fields.boolean("multi_query", False):
-        given = fields.integer_or_none("kv_heads", high=MAX_HEADS)
-        if given not in (None, 1) and "new_decoder_architecture" not in fields.defaults:
-            detail = f"{given} key/value heads, but multi_query is true and means one: leave one of them out"
-            fields.contradiction("kv_heads", detail)
-        return 1
+        return _multi_query(fields)
     if fields.boolean("multi_query_attention", False):
         return fields.integer("multi_query_group_num", high=MAX_HEADS)
     if fields.word("attn_config.attn_type") == "multiquery_attention":
@@ -117,6 +114,18 @@ def _kv_heads(fields: ConfigFields, heads: int) -> int:
         default=heads,
         why="every query head has a key/value head of its own where nothing else is said",
     )
+
+
+def _multi_query(fields: ConfigFields) -> int:
+    """One, whatever Falcon's num_kv_heads says; with any other model a number that says so contradicts it."""
+    given = fields.integer_or_none("kv_heads", high=MAX_HEADS)
+    if given in (None, 1) or "new_decoder_architecture" in fields.defaults:
+        return 1
+    if not fields.find("multi_query")[0]:
+        return given or 1
+    detail = f"{given} key/value heads, but multi_query is true and means one: leave one of them out"
+    fields.contradiction("kv_heads", detail)
+    return 1
 
 
 def _qk_norm(fields: ConfigFields, family: Family, heads: int, kv_heads: int, head_dim: int) -> int:
@@ -130,18 +139,18 @@ def _window(fields: ConfigFields, kind: str) -> int:
     return fields.integer("attention_chunk_size" if kind == CHUNKED else "window", high=MAX_WINDOW)
 
 
-def _sharing(fields: ConfigFields, mixers: list[Mixer]) -> tuple[Mixer, ...]:
+def _sharing(fields: ConfigFields, mixers: list[tuple[Mixer, ...]]) -> tuple[tuple[Mixer, ...], ...]:
     """Gemma 3n: the last layers read the caches of earlier ones."""
     shared = fields.integer_or_none("num_kv_shared_layers", low=0, high=MAX_LAYERS) or 0
-    if shared >= len(mixers) > 0:
+    if shared >= len(mixers):
         detail = f"{shared} of {len(mixers)} layers would read an earlier one's cache: one must keep its own"
         fields.contradiction("num_kv_shared_layers", detail)
-        shared = 0
-    kept = len(mixers) - shared
-    return tuple(
-        replace(mixer, reuses_cache=True) if index >= kept and isinstance(mixer, Attention) else mixer
-        for index, mixer in enumerate(mixers)
-    )
+    own = mixers[: len(mixers) - shared]
+    return (*own, *(tuple(map(_reading, layer)) for layer in mixers[len(own) :]))
+
+
+def _reading(mixer: Mixer) -> Mixer:
+    return replace(mixer, reuses_cache=True) if isinstance(mixer, Attention) else mixer
 
 
 def _state(fields: ConfigFields, family: Family, hidden: int, *, is_alone: bool) -> Mixer:

@@ -46,7 +46,11 @@ NAMES: dict[str, tuple[str, ...]] = {
     "active": ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "ffn_config.moe_top_k"),
     "expert_width": ("moe_intermediate_size",),
     "shared": ("n_shared_experts", "num_shared_experts"),
-    "shared_width": ("shared_expert_intermediate_size", "shared_intermediate_size"),
+    "shared_width": (
+        "shared_expert_intermediate_size",
+        "shared_intermediate_size",
+        "moe_shared_expert_intermediate_size",
+    ),
     "layer_types": ("layer_types", "layers_block_type"),
     "state": ("mamba_d_state", "state_size", "ssm_state_size"),
     "kernel": ("mamba_d_conv", "conv_kernel"),
