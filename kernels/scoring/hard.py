@@ -42,6 +42,7 @@ from kernels.scoring.functions import for_query_heads
 
 BASELINES = ("none", "expected", "optimal", "moving")
 DECAY = 0.9
+MAX_NUMBERS = 2**28  # draws · rows · keys
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,9 @@ def reinforce(weights: Array, rewards: Array, chosen: Array, baseline: str = "no
     draws, m = len(chosen), weights.shape[3]
     if draws < 1:
         raise ValueError("an estimate needs at least 1 draw, not 0")
+    if draws * weights.size > MAX_NUMBERS:
+        most = MAX_NUMBERS // weights.size
+        raise ValueError(f"{draws:,} draws for {weights.size:,} weights are too many: at most {most:,}")
     exact = exact_gradient(weights, rewards)
     estimate, variance, measured = (np.zeros(weights.shape) for _ in range(3))
     of_rows = (x.reshape(-1, m) for x in (weights, rewards, exact, estimate, variance, measured))

@@ -55,9 +55,13 @@ def mask_visits(mask: Array, block_m: int, block_n: int) -> Visits:
 def bytes_read(
     mask: Array, block_m: int, block_n: int, *, head_dim: int, v_head_dim: int, item_bytes: int
 ) -> int:
-    """What the forward kernel of ``kernels/flash`` reads for one head: its queries once; of each tile that
-    holds a visible pair the keys, the values and a byte of the mask for each pair; and for each tile a byte
-    that says whether it does."""
+    """What the forward kernel of ``kernels/flash`` reads for one head, whose ``mask`` is a pattern: its
+    queries once; of each tile that holds a visible pair the keys, the values and a byte of the mask for each
+    pair; and for each tile a byte that says whether it does.
+
+    With causality or a window beside the pattern this is a lower bound: the kernel asks each of them for
+    itself, and loads a tile that neither forbids, even where together they do.
+    """
     visited = mask_visits(mask, block_m, block_n)
     queries = len(mask) * head_dim * item_bytes
     streamed = visited.loads * (head_dim + v_head_dim) * item_bytes

@@ -188,3 +188,14 @@ def test_mistakes_are_explained() -> None:
         reinforce(weights, weights, sample(weights, 1, 0), "best")
     with pytest.raises(ValueError, match="at least 1 draw"):
         reinforce(weights, weights, sample(weights, 0, 0))
+    many = np.broadcast_to(np.int64(0), (2**24, *SHAPE[:3]))
+    with pytest.raises(ValueError, match="16,777,216 draws for 60 weights are too many: at most 4,473,924"):
+        reinforce(weights, weights, many)
+
+
+def test_a_key_without_weight_is_never_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even by the smallest and the largest of the uniform numbers."""
+    weights = np.array([[[[0.0, 0.3, 0.0, 0.7, 0.0]]]])
+    ends = np.array([[-1.0], [1.0 - 2.0**-52]])
+    monkeypatch.setattr("kernels.scoring.hard.generate", lambda *_: ends)
+    assert sample(weights, 2, seed=0)[:, 0, 0, 0].tolist() == [1, 3]

@@ -67,6 +67,11 @@ def test_windows_reach_layers_times_window(layers: int, window: int) -> None:
     assert np.flatnonzero(causal[2]).tolist() == list(range(max(2 - reach, 0), 3))
 
 
+def test_mistral_7b_reaches_its_131_thousand_tokens() -> None:
+    """32 layers, each with a window of 4,096 (Jiang et al. 2023, §2): a bound."""
+    assert window_reach(32, 4096) == 131_072
+
+
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=3), st.integers(1, 2), st.booleans())
 def test_dilated_layers_reach_the_sum_of_their_strides_and_may_have_gaps(
