@@ -1,5 +1,6 @@
 """The body of a run and the run itself, as the OpenAPI document describes them."""
 
+from collections.abc import Callable
 from typing import Any
 
 from api.openapi import JsonSchema, Problem, closed, component, described, ref
@@ -15,6 +16,7 @@ from kernels.spec.attention import (
     PATTERNS,
     ROPE_SCALINGS,
 )
+from kernels.spec.patterns import MEANING, RANGES
 from kernels.spec.results import RESULTS
 from kernels.spec.run import DEVICES, DTYPES, INPUTS, LENGTHS
 from workers.models import Status
@@ -114,11 +116,24 @@ WORDS: dict[str, JsonSchema] = {
 }
 
 
-def typed(kinds: dict[str, dict[str, tuple[str, bool]]]) -> JsonSchema:
-    """An object whose `type` decides its other fields."""
+def pattern_field(kind: str, name: str) -> JsonSchema:
+    """What a field of a pattern means, and how large it may be."""
+    low, high = RANGES[kind].get(name, (None, None))
+    limits = {} if low is None else {"minimum": low, "maximum": high}
+    meaning = MEANING[kind, name]
+    return {"description": f"{meaning[0].upper()}{meaning[1:]}.", **limits}
+
+
+def typed(
+    kinds: dict[str, dict[str, tuple[str, bool]]], more: Callable[[str, str], JsonSchema] = lambda *_: {}
+) -> JsonSchema:
+    """An object whose `type` decides its other fields; `more` is said of each of these."""
     variants = [
         closed(
-            {"type": choice(kind), **{name: WORDS[wanted] for name, (wanted, _) in fields.items()}},
+            {
+                "type": choice(kind),
+                **{name: {**WORDS[wanted], **more(kind, name)} for name, (wanted, _) in fields.items()},
+            },
             required=("type", *(name for name, (_, needed) in fields.items() if needed)),
             title=kind,
         )
@@ -174,7 +189,7 @@ Attention = component(
                 "items": {"anyOf": [{"type": "number"}, choice("-inf")]},
                 "nullable": True,
             },
-            "pattern": typed(PATTERNS),
+            "pattern": typed(PATTERNS, pattern_field),
             "num_heads": nullable(
                 described("integer", "For packed [batch, len, heads·dim] only.", minimum=1)
             ),

@@ -16,7 +16,7 @@ MAX_SEED = 2**63 - 1
 POINTER = "/attention/pattern"
 
 _SIZE, _COUNT = (1, MAX_COUNT), (0, MAX_COUNT)
-_RANGES: dict[str, dict[str, tuple[int, int]]] = {
+RANGES: dict[str, dict[str, tuple[int, int]]] = {
     "prefix": {"len": _COUNT},
     "document": {},
     "chunked": {"size": _SIZE},
@@ -26,18 +26,21 @@ _RANGES: dict[str, dict[str, tuple[int, int]]] = {
     "block": {"size": _SIZE},
     "neighborhood": {"width": _SIZE, "kernel_size": _SIZE, "dilation": _SIZE},
 }
-_MEANING = {
+MEANING = {
     ("prefix", "len"): "it counts the tokens that all may see; 0 is plain causal attention",
+    ("document", "ids"): "one integer for each key, the number of its document, or such a list for each row",
     ("chunked", "size"): "it counts the tokens of a chunk",
     ("dilated", "window"): "it counts the strides that are seen on either side",
     ("dilated", "stride"): "it is the distance of what is seen; 1 leaves no gaps",
     ("longformer", "window"): "it counts tokens, half of them on each side",
+    ("longformer", "global"): "it lists the tokens, by their index, that see all and are seen by all",
     ("bigbird", "window"): "it counts blocks, the own one among them; 3 is usual",
     ("bigbird", "global"): "it counts the first blocks, seen by all; 0 for none",
     ("bigbird", "random"): "it counts the blocks drawn for each block of queries; 0 for none",
     ("bigbird", "seed"): "any such integer will do",
     ("bigbird", "block"): "it counts the tokens of a block",
     ("block", "size"): "it counts the tokens of a block",
+    ("block", "layout"): "rows of 0 and 1: 1 where a block of keys is seen by the block of the row",
     ("neighborhood", "width"): "it counts the pixels of a row",
     ("neighborhood", "kernel_size"): "it counts the pixels along each side of what is seen",
     ("neighborhood", "dilation"): "it is the distance of what is seen; 1 leaves no gaps",
@@ -55,12 +58,12 @@ def pattern_problems(spec: RunSpec) -> list[FieldProblem]:
     A field of the wrong type is passed over here.
     """
     pattern = spec.attention.pattern
-    if pattern is None or pattern.get("type") not in _RANGES:
+    if pattern is None or pattern.get("type") not in RANGES:
         return []
     kind = str(pattern["type"])
     found = [
         problem
-        for name, (low, high) in _RANGES[kind].items()
+        for name, (low, high) in RANGES[kind].items()
         for problem in _range_problems(pattern, kind, name, low, high)
     ]
     if kind == "document":
@@ -78,7 +81,7 @@ def _range_problems(pattern: Pattern, kind: str, name: str, low: int, high: int)
     value: Any = pattern.get(name)
     if not is_integer(value) or low <= value <= high:
         return []
-    detail = f"{name} of {kind} must be between {low} and {high:,}, not {show(value)}: {_MEANING[kind, name]}"
+    detail = f"{name} of {kind} must be between {low} and {high:,}, not {show(value)}: {MEANING[kind, name]}"
     return [FieldProblem(join(POINTER, name), "out-of-range", detail)]
 
 

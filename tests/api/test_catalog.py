@@ -157,6 +157,7 @@ def test_answers_are_as_described(api, alice, document):
         },
         {"attention": {"rope": {"style": "half", "scaling": {"type": "linear", "factor": 2}}}},
         {"attention": {"pattern": {"type": "chunked", "size": 4}}},
+        {"attention": {"pattern": {"type": "neighborhood", "width": 8, "kernel_size": 3}}},
         {"options": {"block_m": 64, "kv_dtype": None, "kv_scale": "per_tensor"}},
         {"inputs": {**BODY["inputs"], "attn_mask": [[True, False]], "q_lens": [3]}},
         {"inputs": {**BODY["inputs"], "q": {"seed": 2**63 - 1, "shape": [1, 2, 3]}}},
@@ -180,6 +181,7 @@ def test_bodies_of_the_contract_fit_the_description(document, change):
         {"attention": {"is_casual": True}},
         {"attention": {"rope": {"theta": 1}}},
         {"attention": {"pattern": {"type": "chunked"}}},
+        {"attention": {"pattern": {"type": "chunked", "size": 0}}},
         {"timing": {"iters": 0}},
         {"return": ["nothing"]},
     ],
@@ -188,6 +190,15 @@ def test_what_the_parser_refuses_the_description_refuses_too(api, document, chan
     body = {**BODY, **change}
     assert not validator(document, "RunRequest").is_valid(body)
     assert api.post("/runs", body).status_code in (400, 422)
+
+
+def test_every_field_of_a_pattern_is_described(document):
+    null, *variants = document["components"]["schemas"]["Attention"]["properties"]["pattern"]["anyOf"]
+    assert null == {"enum": [None]}
+    assert {variant["title"] for variant in variants} >= {"longformer", "bigbird", "neighborhood"}
+    for variant in variants:
+        for name, field in variant["properties"].items():
+            assert name == "type" or field["description"].endswith(".")
 
 
 def test_the_examples_of_the_document_run(api, document):
