@@ -1,8 +1,8 @@
 """What a run will cost, before it runs: arithmetic on the spec, in microseconds, without torch.
 
 ``predicted_seconds`` and ``predicted_bytes`` decide admission, so they lean upwards: coefficients were fitted
-on one core of a two-core x86-64 server and then raised (see ``Cost``). What is only counted is in
-``kernels.counts``.
+on one core of a two-core x86-64 server and then raised (see ``Cost``). They are of all that a worker does; of
+the engine alone, whose peak is measured, are ``engine_bytes``. What is only counted is in ``kernels.counts``.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ ROTATED_SECONDS, ROTATED_BYTES = 5e-8, 40.0
 GATHERED_SECONDS, GATHERED_BYTES = 2e-8, 32.0
 FIXED_SECONDS = 0.02
 FIXED_BYTES = 4 * 2**20
+COPIED_BYTES = 32.0  # of each number of an input: as sent, rounded, in float64 and on the engine's device
 # Whatever the engine: inputs made from a seed, maxima and sums of each row, results beside their reference.
 GENERATED_SECONDS, GENERATED_BYTES = 2.5e-7, 48.0
 EXPANDED_BYTES = 32.0  # of each, parts and whole in float64, and the engine's own
@@ -88,6 +89,7 @@ class Estimate:
     output_elements: int
     output_bytes: int
     predicted_bytes: int
+    engine_bytes: int
     predicted_seconds: float
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,7 +110,8 @@ def estimate(spec: RunSpec) -> Estimate:
         input_elements=sum(given.elements for given in spec.inputs.values()),
         output_elements=sum(counts.result_elements(spec, name) for name in spec.returns),
         output_bytes=sum(counts.result_bytes(spec, name) for name in spec.returns),
-        predicted_bytes=_bytes(spec),
+        predicted_bytes=_worker_bytes(spec),
+        engine_bytes=_engine_bytes(spec),
         predicted_seconds=float(f"{seconds:.3g}"),
     )
 
@@ -267,21 +270,31 @@ def _decoding_bytes(spec: RunSpec) -> float:
     return max(tile + plan.block_n * width * LOADED_BYTES, LOADED_BYTES * min(states, 2**21)) + 4 * states
 
 
-def _bytes(spec: RunSpec) -> int:
+def _worker_bytes(spec: RunSpec) -> int:
     """Peak memory above an idle worker: copies of the inputs, results twice and once in float64, and what
-    scores and rows are held at once."""
+    scores and rows are held at once, by the engine or after it by the reference."""
+    held = max(_working_bytes(spec), _reference_bytes(spec))
+    return int(_operand_bytes(spec) + _generated_bytes(spec) + _result_bytes(spec) + held)
+
+
+def _engine_bytes(spec: RunSpec) -> int:
+    """Peak memory of the engine above what its process held when it had the inputs."""
+    results = sum(count * counts.item_bytes(spec, name) for name, count in _computed(spec).items())
+    return int(_operand_bytes(spec) + 2 * results + _working_bytes(spec))
+
+
+def _working_bytes(spec: RunSpec) -> float:
+    """What the engine holds at once beside inputs, rows and results."""
+    if spec.engine == "reference":
+        return _reference_bytes(spec)
     if is_decoding(spec, spec.engine):
-        engine = _decoding_bytes(spec)
-    elif spec.engine == "mla":
-        engine = LOADED_BYTES * largest_tile(spec, interpreted=True)
-    elif ENGINES[spec.engine].is_triton:
+        return _decoding_bytes(spec)
+    if spec.engine == "mla":
+        return LOADED_BYTES * largest_tile(spec, interpreted=True)
+    if ENGINES[spec.engine].is_triton:
         block_m, block_n = choose_tiles(spec, interpreted=True)
-        engine = block_m * block_n * _cost(spec, spec.engine).bytes_per_score
-    else:
-        engine = _torch_bytes(spec) if spec.engine != "reference" else 0.0
-    rows = ROW_BYTES * _rows(spec) + PATTERN_BYTES * _pattern_pairs(spec)
-    held = max(engine, _reference_bytes(spec))
-    return int(FIXED_BYTES + _input_bytes(spec) + _result_bytes(spec) + rows + held)
+        return block_m * block_n * _cost(spec, spec.engine).bytes_per_score
+    return _torch_bytes(spec)
 
 
 def _reference_bytes(spec: RunSpec) -> float:
@@ -313,19 +326,24 @@ def _torch_bytes(spec: RunSpec) -> float:
     return held
 
 
-def _input_bytes(spec: RunSpec) -> float:
-    """Every input in a few copies, beside what generating the largest one takes, and the keys, values and
-    queries that are made of latents."""
-    elements = [given.elements for given in spec.inputs.values()]
-    seeded = [given.elements for given in spec.inputs.values() if given.source == "seed"]
+def _operand_bytes(spec: RunSpec) -> float:
+    """Every input in a few copies, the keys, values and queries that are made of latents, and what is kept of
+    each row; a few pages more, whatever is run."""
+    elements = sum(given.elements for given in spec.inputs.values())
     made = 0
     if spec.is_latent:
         rows = spec.batch * spec.num_heads
         made = rows * (spec.kv_len * (spec.head_dim + spec.v_head_dim) + spec.q_len * spec.head_dim)
-    paged = PAGED_BYTES * sum(elements) if spec.engine == "paged" else 0.0
-    moved = ROTATED_BYTES * _rotated(spec) + GATHERED_BYTES * _gathered(spec) + EXPANDED_BYTES * made + paged
-    moved += QUANTISED_BYTES * _quantised(spec)
-    return 32 * sum(elements) + GENERATED_BYTES * max(seeded, default=0) + moved
+    moved = ROTATED_BYTES * _rotated(spec) + GATHERED_BYTES * _gathered(spec) + EXPANDED_BYTES * made
+    moved += QUANTISED_BYTES * _quantised(spec) + (PAGED_BYTES * elements if spec.engine == "paged" else 0.0)
+    rows_kept = ROW_BYTES * _rows(spec) + PATTERN_BYTES * _pattern_pairs(spec)
+    return FIXED_BYTES + COPIED_BYTES * elements + moved + rows_kept
+
+
+def _generated_bytes(spec: RunSpec) -> float:
+    """What generating the largest seeded input takes."""
+    seeded = (given.elements for given in spec.inputs.values() if given.source == "seed")
+    return GENERATED_BYTES * max(seeded, default=0)
 
 
 def _result_bytes(spec: RunSpec) -> float:

@@ -131,7 +131,7 @@ def _execute(spec: RunSpec, arrays: Mapping[str, Array], deadline: float | None)
             # The whole of it: inputs, warm-up, every execution and the comparison with float64.
             "worker_ns": time.perf_counter_ns() - started,
         },
-        memory={"peak_bytes": peak, "method": memory.method, "predicted_bytes": predicted.predicted_bytes},
+        memory={"peak_bytes": peak, "method": memory.method, "predicted_bytes": predicted.engine_bytes},
         traffic=traffic,
         cost={
             "flops": predicted.flops,
