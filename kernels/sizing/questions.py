@@ -106,10 +106,10 @@ def _model(reader: ObjectReader) -> tuple[NamedModel | None, ReadConfig | None]:
 
 def _find(reader: ObjectReader) -> str:
     if reader.has("find"):
-        return reader.choice("find", "len", FINDS)
+        return reader.choice("find", "gpu", FINDS)
     detail = "say what to find: len (the longest context), batch (the largest) or gpu (which ones fit)"
     reader.problems.add(reader.at("find"), "required", detail, MALFORMED)
-    return "len"
+    return "gpu"
 
 
 def _load(
