@@ -1,0 +1,137 @@
+"""The tables of models and GPUs, against the figures that the concept pages quote."""
+
+import pytest
+
+from kernels.sizing.gpus import find_gpu, gpus
+from kernels.sizing.hf_config import read_config
+from kernels.sizing.layers import Attention, LatentAttention
+from kernels.sizing.models import find_model, models, read_model
+from kernels.sizing.weights import weigh
+from kernels.spec import SpecError
+
+# layers, width, query heads, key/value heads, head width, vocabulary, context
+SHAPES = {
+    "bert-base": (12, 768, 12, 12, 64, 30522, 512),
+    "bert-large": (24, 1024, 16, 16, 64, 30522, 512),
+    "gpt2": (12, 768, 12, 12, 64, 50257, 1024),
+    "gpt2-medium": (24, 1024, 16, 16, 64, 50257, 1024),
+    "gpt2-large": (36, 1280, 20, 20, 64, 50257, 1024),
+    "gpt2-xl": (48, 1600, 25, 25, 64, 50257, 1024),
+    "gpt3": (96, 12288, 96, 96, 128, 50257, 2048),
+    "t5-base": (12, 768, 12, 12, 64, 32128, 512),
+    "t5-11b": (24, 1024, 128, 128, 128, 32128, 512),
+    "llama-7b": (32, 4096, 32, 32, 128, 32000, 2048),
+    "llama-65b": (80, 8192, 64, 64, 128, 32000, 2048),
+    "llama-2-7b": (32, 4096, 32, 32, 128, 32000, 4096),
+    "llama-2-13b": (40, 5120, 40, 40, 128, 32000, 4096),
+    "llama-2-70b": (80, 8192, 64, 8, 128, 32000, 4096),
+    "llama-3-8b": (32, 4096, 32, 8, 128, 128256, 8192),
+    "llama-3-70b": (80, 8192, 64, 8, 128, 128256, 8192),
+    "llama-3.1-8b": (32, 4096, 32, 8, 128, 128256, 131072),
+    "llama-3.1-70b": (80, 8192, 64, 8, 128, 128256, 131072),
+    "llama-3.1-405b": (126, 16384, 128, 8, 128, 128256, 131072),
+    "mistral-7b-v0.1": (32, 4096, 32, 8, 128, 32000, 32768),
+    "mixtral-8x7b": (32, 4096, 32, 8, 128, 32000, 32768),
+    "mixtral-8x22b": (56, 6144, 48, 8, 128, 32768, 65536),
+    "falcon-7b": (32, 4544, 71, 1, 64, 65024, 2048),
+    "falcon-40b": (60, 8192, 128, 8, 64, 65024, 2048),
+    "falcon-180b": (80, 14848, 232, 8, 64, 65024, 2048),
+    "qwen2.5-7b": (28, 3584, 28, 4, 128, 152064, 131072),
+    "qwen2.5-72b": (80, 8192, 64, 8, 128, 152064, 131072),
+    "qwen3-8b": (36, 4096, 32, 8, 128, 151936, 40960),
+    "qwen3-32b": (64, 5120, 64, 8, 128, 151936, 40960),
+    "qwen3-30b-a3b": (48, 2048, 32, 4, 128, 151936, 40960),
+    "qwen3-235b-a22b": (94, 4096, 64, 4, 128, 151936, 40960),
+    "gemma-2-9b": (42, 3584, 16, 8, 256, 256000, 8192),
+    "gemma-2-27b": (46, 4608, 32, 16, 128, 256000, 8192),
+    "gemma-3-4b": (34, 2560, 8, 4, 256, 262144, 131072),
+    "gemma-3-27b": (62, 5376, 32, 16, 128, 262144, 131072),
+    "gpt-oss-20b": (24, 2880, 64, 8, 64, 201088, 131072),
+    "gpt-oss-120b": (36, 2880, 64, 8, 64, 201088, 131072),
+    "bloom": (70, 14336, 112, 112, 128, 250880, 2048),
+    "mpt-7b": (32, 4096, 32, 32, 128, 50432, 2048),
+    "mpt-30b": (48, 7168, 64, 64, 112, 50432, 8192),
+    "jamba-v0.1": (32, 4096, 32, 8, 128, 65536, 262144),
+}
+
+
+@pytest.mark.parametrize(("slug", "shape"), SHAPES.items())
+def test_shapes(slug, shape):
+    model = read_model(slug).model
+    mixers = [mixer for layer in model.layers for mixer in layer.mixers if isinstance(mixer, Attention)]
+    assert {(m.heads, m.kv_heads, m.head_dim) for m in mixers} == {shape[2:5]}
+    assert (len(model.layers), model.hidden, model.vocab, model.context) == (*shape[:2], *shape[5:])
+
+
+@pytest.mark.parametrize(("slug", "layers", "hidden"), [("deepseek-v2", 60, 5120), ("deepseek-v3", 61, 7168)])
+def test_shapes_of_latents(slug, layers, hidden):
+    model = read_model(slug).model
+    assert (len(model.layers), model.hidden, model.context) == (layers, hidden, 163840)
+    assert {mixer for layer in model.layers for mixer in layer.mixers} == {
+        LatentAttention(128, 512, 64, 128, 128, q_rank=1536)
+    }
+
+
+def test_every_row_has_a_source_and_is_understood():
+    for slug, model in models().items():
+        read = read_model(slug)
+        assert len(model.source) > 10, slug
+        assert read.is_known, slug
+        assert read.unknown == (), slug
+        assert read.missing == (), slug
+        assert read.model == read_config(model.config).model
+
+
+def test_names_are_nobody_else_s():
+    names = [name for model in models().values() for name in (model.slug, *model.aliases)]
+    assert len(names) == len(set(names))
+    assert find_model("Jamba").slug == "jamba-v0.1"
+    assert find_model("deepseek R1").slug == "deepseek-v3"
+
+
+@pytest.mark.parametrize("name", ["", "gpt-5", "llama", "x" * 10_000])
+def test_a_name_that_is_not_there_is_answered_with_what_is_near(name):
+    with pytest.raises(SpecError, match="config"):
+        find_model(name)
+
+
+def test_windows_reach_as_far_as_is_said():
+    """ "131K" of Mistral: 32 layers of 4,096 tokens, the most that could pass through them."""
+    assert sum(layer.mixers[0].window for layer in read_model("mistral-7b-v0.1").model.layers) == 131_072
+
+
+# GB, GB/s, TFLOP/s in 16 and 8 bits, KB of shared memory and the most of it, SMs, MB of L2
+GPUS = {
+    "v100-sxm2-32": (32, 900, 125, None, 128, 96, 80, 6),
+    "a100-40": (40, 1555, 312, None, 192, 164, 108, 40),
+    "a100-80-sxm": (80, 2039, 312, None, 192, 164, 108, 40),
+    "h100-sxm": (80, 3350, 989, 1979, 256, 228, 132, 50),
+    "h200": (141, 4800, 989, 1979, 256, 228, 132, 50),
+    "b200": (180, 8000, 2250, 4500, 256, 228, 148, 126),
+    "rtx-4090": (24, 1008, 165, 330, 128, 100, 128, 72),
+    "l4": (24, 300, 121, 242, 128, 100, 58, 48),
+}
+
+
+@pytest.mark.parametrize(("slug", "figures"), GPUS.items())
+def test_figures_of_gpus(slug, figures):
+    gpu = gpus()[slug]
+    assert (
+        gpu.memory_gb, gpu.bandwidth_gb_s, gpu.tflops_16bit, gpu.tflops_8bit,
+        gpu.shared_kb_per_sm, gpu.max_shared_kb, gpu.sms, gpu.l2_mb,
+    ) == figures  # fmt: skip
+    assert gpu.memory_bytes == gpu.memory_gb * 10**9
+    assert gpu.source
+    assert find_gpu(slug.upper()) is gpu
+
+
+def test_what_the_pages_work_out_from_the_figures():
+    a100, h100, b200 = (gpus()[slug] for slug in ("a100-80-sxm", "h100-sxm", "b200"))
+    assert a100.shared_kb_per_sm * a100.sms / 1024 == 20.25  # MiB of on-chip memory
+    assert round(100 * 230 / a100.tflops_16bit, 1) == 73.7  # FlashAttention-2
+    assert round(100 * 740 / h100.tflops_16bit, 1) == 74.8  # FlashAttention-3, first version
+    assert round(100 * 840 / h100.tflops_16bit) == 85  # as published
+    assert int(100 * 1613 / b200.tflops_16bit) == 71  # FlashAttention-4
+    # GPT-3: 6·N·D operations over 300·10⁹ tokens at 40% of an A100 are some .7 million hours.
+    seconds = 6 * weigh(read_model("gpt3").model).params * 300e9 / (0.4 * a100.tflops_16bit * 1e12)
+    assert round(seconds / 3600 / 1e6, 1) == 0.7
