@@ -5,7 +5,15 @@ from django.urls import path, re_path
 
 from api.catalog.views import DocsView, EnginesView, IndexView, LivenessView, ReadinessView, SchemaView
 from api.compiles.views import CompileArtifactView, CompileDetailView, CompilesView
-from api.estimates.views import FitView, GpusView, KvCacheView, MemoryView, ModelsView, RooflineView
+from api.estimates.views import (
+    EstimatesView,
+    FitView,
+    GpusView,
+    KvCacheView,
+    MemoryView,
+    ModelsView,
+    RooflineView,
+)
 from api.runs.views import ArtifactView, RunDetailView, RunsView
 from api.simulations.views import (
     BatchingView,
@@ -35,6 +43,7 @@ urlpatterns = [
     path("simulations/batching", BatchingView.as_view(), name="simulate_batching"),
     path("simulations/speculative", SpeculativeView.as_view(), name="simulate_speculative"),
     path("simulations/prefix-cache", PrefixCacheView.as_view(), name="simulate_prefix_cache"),
+    path("estimates", EstimatesView.as_view(), name="estimates"),
     path("estimates/kv-cache", KvCacheView.as_view(), name="estimate_kv_cache"),
     path("estimates/memory", MemoryView.as_view(), name="estimate_memory"),
     path("estimates/roofline", RooflineView.as_view(), name="estimate_roofline"),

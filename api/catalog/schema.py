@@ -56,6 +56,9 @@ INDEX = {
     "compiles": "POST: compile the kernels of a run for a GPU.",
     "uploads": "POST: send arrays in a file.",
     "simulations": "Paging, batching, speculative decoding and prefix caches, simulated.",
+    "estimates": "What memory and time a model needs, from its config.",
+    "models": "The models that are known by name.",
+    "gpus": "The GPUs that are known by name.",
     "healthz": "Is the web process alive?",
     "readyz": "Can runs be submitted and carried out?",
 }

@@ -352,7 +352,38 @@ GpuList = component(
     "GpuList", closed({"gpus": {"type": "array", "items": ref(Gpu)}}, required=("gpus",)), Gpu
 )
 
-NAMED_EXAMPLE: JsonSchema = {"model": "gemma-3-27b", "len": 131072}
+Estimates = component(
+    "Estimates",
+    closed(
+        {
+            "estimates": {
+                "type": "array",
+                "items": closed(
+                    {
+                        "name": {"type": "string"},
+                        "url": {"type": "string", "format": "uri"},
+                        "title": {"type": "string"},
+                        "example": {"type": "object", "additionalProperties": True},
+                    },
+                    required=("name", "url", "title", "example"),
+                ),
+            },
+            "limits": {
+                "type": "object",
+                "description": "The most of each that is taken.",
+                "additionalProperties": COUNT,
+            },
+        },
+        required=("estimates", "limits"),
+    ),
+)
+
+EXAMPLES: dict[str, JsonSchema] = {
+    "kv-cache": {"model": "gemma-3-27b", "len": 131072},
+    "memory": {"model": "llama-3-8b", "len": 4096, "gpu": "rtx-4090"},
+    "roofline": {"model": "llama-2-70b", "len": 4096, "gpu": "a100-80-sxm", "gpus": 2},
+    "fit": {"model": "llama-2-70b", "find": "batch", "len": 4096, "gpu": "a100-80-sxm", "gpus": 2},
+}
 CONFIG_EXAMPLE: JsonSchema = {
     "config": {
         "model_type": "falcon",
@@ -366,13 +397,4 @@ CONFIG_EXAMPLE: JsonSchema = {
     },
     "len": 2048,
     "dtype": "float16",
-}
-MEMORY_EXAMPLE: JsonSchema = {"model": "llama-3-8b", "len": 4096, "gpu": "rtx-4090"}
-ROOFLINE_EXAMPLE: JsonSchema = {"model": "llama-2-70b", "len": 4096, "gpu": "a100-80-sxm", "gpus": 2}
-FIT_EXAMPLE: JsonSchema = {
-    "model": "llama-2-70b",
-    "find": "batch",
-    "len": 4096,
-    "gpu": "a100-80-sxm",
-    "gpus": 2,
 }

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from django.urls import reverse
 from drf_spectacular.utils import OpenApiExample, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -11,10 +12,26 @@ from api import parsers
 from api.estimates import representation, schema
 from api.openapi import problems
 from api.views import ApiView
+from kernels.sizing.fields import MAX_FIELDS, MAX_LAYERS, MAX_WIDTH
 from kernels.sizing.gpus import gpus
-from kernels.sizing.questions import Question, parse_question
+from kernels.sizing.inverse import MAX_BATCH, MAX_LEN
+from kernels.sizing.questions import MAX_GPUS, Question, parse_question
 
 TAGS = ["estimates"]
+TITLES = {
+    "kv-cache": "How many bytes a KV cache takes",
+    "memory": "How much memory a model takes to run",
+    "roofline": "How fast a model can at most be",
+    "fit": "How long, how many, or on which GPU",
+}
+LIMITS = {
+    "len": MAX_LEN,
+    "batch": MAX_BATCH,
+    "gpus": MAX_GPUS,
+    "config_fields": MAX_FIELDS,
+    "layers": MAX_LAYERS,
+    "width": MAX_WIDTH,
+}
 ERRORS = problems(400, 401, 413, 415, 422)
 
 
@@ -23,10 +40,31 @@ def answer(request: Request, kind: str, represent: Callable[[Question], dict[str
     return Response(represent(parse_question(parsers.json_body(request), kind)))
 
 
+class EstimatesView(ApiView):
+    @extend_schema(
+        operation_id="list_estimates",
+        summary="What can be estimated",
+        description="Each estimate with a body to begin with, and the most that any of them takes.",
+        tags=TAGS,
+        responses={200: schema.Estimates, **problems(401)},
+    )
+    def get(self, request: Request) -> Response:
+        found = [
+            {
+                "name": name,
+                "url": request.build_absolute_uri(reverse(f"api:estimate_{name.replace('-', '_')}")),
+                "title": title,
+                "example": schema.EXAMPLES[name],
+            }
+            for name, title in TITLES.items()
+        ]
+        return Response({"estimates": found, "limits": LIMITS})
+
+
 class KvCacheView(ApiView):
     @extend_schema(
         operation_id="estimate_kv_cache",
-        summary="How many bytes a KV cache takes",
+        summary=TITLES["kv-cache"],
         description=(
             "From the fields of a model's config, layer by layer, exact to the byte: grouped heads, latents, "
             "windows, states, encoders. `model` is a name of `GET /models`, `config` any Hugging Face "
@@ -35,7 +73,7 @@ class KvCacheView(ApiView):
         tags=TAGS,
         request={"application/json": schema.KvCacheRequest},
         examples=[
-            OpenApiExample("Gemma 3 27B at 128K", schema.NAMED_EXAMPLE, request_only=True),
+            OpenApiExample("Gemma 3 27B at 128K", schema.EXAMPLES["kv-cache"], request_only=True),
             OpenApiExample("A pasted config", schema.CONFIG_EXAMPLE, request_only=True),
         ],
         responses={200: schema.KvCacheEstimate, **ERRORS},
@@ -47,14 +85,14 @@ class KvCacheView(ApiView):
 class MemoryView(ApiView):
     @extend_schema(
         operation_id="estimate_memory",
-        summary="How much memory a model takes to run",
+        summary=TITLES["memory"],
         description=(
             "Weights (quantised ones with their scales), cache, states, activations of the widest layer, "
             "logits; on one GPU or shared by several, and whether it fits."
         ),
         tags=TAGS,
         request={"application/json": schema.MemoryRequest},
-        examples=[OpenApiExample("Llama 3 8B on an RTX 4090", schema.MEMORY_EXAMPLE, request_only=True)],
+        examples=[OpenApiExample("Llama 3 8B on an RTX 4090", schema.EXAMPLES["memory"], request_only=True)],
         responses={200: schema.MemoryEstimate, **ERRORS},
     )
     def post(self, request: Request) -> Response:
@@ -64,14 +102,14 @@ class MemoryView(ApiView):
 class RooflineView(ApiView):
     @extend_schema(
         operation_id="estimate_roofline",
-        summary="How fast a model can at most be",
+        summary=TITLES["roofline"],
         description=(
             "The longer of what arithmetic and memory traffic take, for a prompt and for one more token of "
             "each sequence. A bound from data sheets, never a measurement."
         ),
         tags=TAGS,
         request={"application/json": schema.RooflineRequest},
-        examples=[OpenApiExample("Llama 2 70B on two A100", schema.ROOFLINE_EXAMPLE, request_only=True)],
+        examples=[OpenApiExample("Llama 2 70B on two A100", schema.EXAMPLES["roofline"], request_only=True)],
         responses={200: schema.RooflineEstimate, **ERRORS},
     )
     def post(self, request: Request) -> Response:
@@ -81,14 +119,14 @@ class RooflineView(ApiView):
 class FitView(ApiView):
     @extend_schema(
         operation_id="estimate_fit",
-        summary="How long, how many, or on which GPU",
+        summary=TITLES["fit"],
         description=(
             "The other way round: `find` the longest context (`len`), the largest `batch`, or the GPUs that "
             "hold the model (`gpu`). What is found fits, and one more does not."
         ),
         tags=TAGS,
         request={"application/json": schema.FitRequest},
-        examples=[OpenApiExample("The longest context", schema.FIT_EXAMPLE, request_only=True)],
+        examples=[OpenApiExample("The longest context", schema.EXAMPLES["fit"], request_only=True)],
         responses={200: schema.FitEstimate, **ERRORS},
     )
     def post(self, request: Request) -> Response:

@@ -165,6 +165,16 @@ def test_the_tables(api):
     assert all(row["source"] for row in listed.values())
 
 
+def test_what_can_be_estimated(api):
+    listed = api.get("/estimates").json()
+    assert [each["name"] for each in listed["estimates"]] == list(KINDS)
+    for each in listed["estimates"]:
+        assert each["url"].endswith(f"/api/v1/estimates/{each['name']}")
+        ask(api, each["name"], each["example"])
+    longest = ask(api, "kv-cache", {"model": "gpt2", "len": listed["limits"]["len"]})
+    assert longest["bytes"] == 36 * KIB * 10**9
+
+
 def test_configs_of_the_table_can_be_sent_back(api):
     for model in api.get("/models").json()["models"]:
         answer = ask(api, "kv-cache", {"config": model["config"], "len": 1})
@@ -293,6 +303,7 @@ def test_requests_and_answers_are_as_described(api, document, slug):  # noqa: F8
         body = {"model": slug, "find": find, "gpu": "b200", **({"len": 10} if find == "batch" else {})}
         validator(document, "FitRequest").validate(body)
         validator(document, "FitEstimate").validate(ask(api, "fit", body))
+    validator(document, "Estimates").validate(api.get("/estimates").json())
     validator(document, "ModelList").validate(api.get("/models").json())
     validator(document, "GpuList").validate(api.get("/gpus").json())
 
