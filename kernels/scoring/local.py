@@ -17,11 +17,14 @@ window holds none has weights 0. The paper's D is 10: 21 keys however long the s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from kernels.arrays import Array
+from kernels.numerics import errors
 from kernels.scoring.attention import softmax, summed
 
 
@@ -33,6 +36,9 @@ class Local:
     weights: Array  # [b, h, n, m]
     out: Array  # [b, h, n, e]
     pairs: int  # that had to be scored, of all b·h·n·m
+    exact: Array  # [b, h, n, e]: global attention
+    error: Mapping[str, Any]  # of out, as ``kernels.numerics.errors`` has it
+    inside: Array  # [b, h, n]: the share of the global weights that the window holds
 
 
 def monotonic_centres(q_len: int) -> Array:
@@ -60,21 +66,39 @@ def _sigmoid(x: Array) -> Array:
     return np.asarray((1.0 + np.tanh(0.5 * x)) / 2.0)
 
 
-def local_attention(scores: Array, v: Array, centres: Array, half_width: float, *, gaussian: bool) -> Local:
-    """Attention within D = ``half_width`` of the centres [b or 1, h or 1, n], by any scores [b, h, n, m].
+def local_attention(
+    scores: Array,
+    v: Array,
+    centres: Array,
+    half_width: float,
+    *,
+    gaussian: bool,
+    allowed: Array | bool = True,
+) -> Local:
+    """Attention within D = ``half_width`` of the centres [b or 1, h or 1, n], by any scores [b, h, n, m], and
+    global attention by the same.
 
-    ``gaussian``: as local-p; without it as local-m. ValueError for a half width that is negative, or 0 with a
+    ``gaussian``: as local-p; without it as local-m. ``allowed`` broadcasts to the scores. ValueError for a half width that is negative, or 0 with a
     Gaussian, which would have no width.
     """
     if half_width < 0 or (gaussian and half_width == 0):
         least = "more than 0 with a Gaussian, whose σ is half of it" if gaussian else "0 or more"
         raise ValueError(f"half_width must be {least}; not {half_width:g}")
     distance = np.arange(scores.shape[3]) - centres[..., None]  # [b, h, n, m]
-    window = np.broadcast_to(np.abs(distance) <= half_width, scores.shape)
-    weights = softmax(scores, window)
+    window = np.broadcast_to(np.abs(distance) <= half_width, scores.shape) & allowed
+    weights, everywhere = softmax(scores, window), softmax(scores, allowed)
     if gaussian:
         weights = weights * np.exp(-np.square(distance) / (2.0 * (half_width / 2.0) ** 2))
-    return Local(centres, weights, summed(weights, v), int(np.count_nonzero(window)))
+    out, exact = summed(weights, v), summed(everywhere, v)
+    return Local(
+        centres=centres,
+        weights=weights,
+        out=out,
+        pairs=int(np.count_nonzero(window)),
+        exact=exact,
+        error=errors(out, exact),
+        inside=(everywhere * window).sum(axis=-1),
+    )
 
 
 def centre_gradient(found: Local, v: Array, dout: Array, half_width: float) -> Array:

@@ -1,6 +1,6 @@
 """How many pairs a pattern lets through in self-attention over n tokens: counted, without making the mask.
 
-A band |i − j| ∈ {0, s, 2s, … ws} has n + 2Kn − sK(K + 1) pairs, K = min(w, ⌊(n − 1)/s⌋): n on the diagonal,
+A band |i − j| ∈ {0, s, 2s, … ws} has n + 2Kn − sK(K + 1) pairs, K = min(w, ⌊n/s⌋): n on the diagonal,
 n − ks on each side of it at each distance ks. With s = 1 it is the window of w tokens on either side.
 
     prefix        n(n + 1)/2 + p(p − 1)/2         p = min(len, n): below the diagonal all, above it the prefix
@@ -52,7 +52,7 @@ def density(pattern: Pattern | None, length: int, *, is_causal: bool = False) ->
 
 
 def _band(length: int, window: int, stride: int) -> int:
-    steps = min(window, max(length - 1, 0) // stride)
+    steps = min(window, length // stride)
     return length + 2 * steps * length - stride * steps * (steps + 1)
 
 
