@@ -78,8 +78,8 @@ def local_attention(
     """Attention within D = ``half_width`` of the centres [b or 1, h or 1, n], by any scores [b, h, n, m], and
     global attention by the same.
 
-    ``gaussian``: as local-p; without it as local-m. ``allowed`` broadcasts to the scores. ValueError for a half width that is negative, or 0 with a
-    Gaussian, which would have no width.
+    ``gaussian``: as local-p; without it as local-m. ``allowed`` broadcasts to the scores. ValueError for a
+    half width that is negative, or 0 with a Gaussian, which would have no width.
     """
     if half_width < 0 or (gaussian and half_width == 0):
         least = "more than 0 with a Gaussian, whose σ is half of it" if gaussian else "0 or more"
