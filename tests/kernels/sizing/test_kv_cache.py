@@ -191,6 +191,13 @@ def test_heads_are_shared_out_whole_and_latents_are_on_every_gpu():
     assert total_bytes(latent, HALF, 1000, 1, gpus=8) == total_bytes(latent, HALF, 1000, 1)
 
 
+def test_what_cannot_be_cut_evenly_is_rounded_up():
+    states = read_model("mamba-2.8b").model  # 64 layers of 5,120 × 20 numbers
+    assert total_bytes(states, HALF, 1, 1, gpus=3) == 64 * 2 * 34_134
+    odd = read_config({"num_hidden_layers": 1, "num_attention_heads": 1, "head_dim": 7}).model
+    assert kv_cache(odd, cache_format("int4", "per_tensor"), 1).bytes == 2 * 4
+
+
 def test_vllm_s_sequence_of_llama_13b():
     """The vLLM announcement says up to 1.7 GB for one sequence; at 2,048 tokens it is 1.68 GB."""
     size = kv_cache(read_model("llama-2-13b").model, HALF, 2048).bytes
