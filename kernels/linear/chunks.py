@@ -40,7 +40,7 @@ from kernels.linear.tiles import (
 @triton.jit
 def missing(b_k, b_v, b_s, b_beta, decay, BLOCK_T: tl.constexpr, PRECISION: tl.constexpr):
     """U [BT, BE] of the delta rule: of each value what its key does not retrieve yet."""
-    o = tl.arange(BLOCK_T)
+    o = tl.arange(0, BLOCK_T)
     b_lower = tl.dot(b_k, tl.trans(b_k), input_precision=PRECISION) * decay.within * b_beta[:, None]
     b_lower = tl.where(o[:, None] > o[None, :], b_lower, 0.0)
     b_u = b_v - tl.dot(times(b_k, decay.since), b_s, input_precision=PRECISION)
@@ -67,8 +67,8 @@ def chunk_states(
     """
     i_row = tl.program_id(0).to(tl.int64)
     i_batch, i_head = i_row // num_heads, i_row % num_heads
-    o_e = tl.program_id(1) * BLOCK_E + tl.arange(BLOCK_E)
-    o_d = tl.arange(BLOCK_D)
+    o_e = tl.program_id(1) * BLOCK_E + tl.arange(0, BLOCK_E)
+    o_d = tl.arange(0, BLOCK_D)
     if START is None:
         before = no_state(LAST, BLOCK_D, BLOCK_E)
     else:
@@ -78,7 +78,7 @@ def chunk_states(
     for i_chunk in range(tl.cdiv(length, BLOCK_T)):
         if STATES is not None:
             store_state(STATES, i_batch, i_head, i_chunk, o_e, b_s, b_z, D, E, BLOCK_D)
-        o_t = i_chunk * BLOCK_T + tl.arange(BLOCK_T)
+        o_t = i_chunk * BLOCK_T + tl.arange(0, BLOCK_T)
         b_k = load_features(K, i_batch, i_head, o_t, length, o_d, D, FEATURES)
         b_u = load_tile(V.rows, i_batch, i_head // V.group, o_t, length, o_e, E)
         decay = decays(G, i_batch, i_head, o_t, length, BLOCK_T)
@@ -114,9 +114,9 @@ def chunk_outputs(
     i_row = tl.program_id(0).to(tl.int64)
     i_chunk = tl.program_id(1)
     i_batch, i_head = i_row // num_heads, i_row % num_heads
-    o_t = i_chunk * BLOCK_T + tl.arange(BLOCK_T)
-    o_e = tl.program_id(2) * BLOCK_E + tl.arange(BLOCK_E)
-    o_d = tl.arange(BLOCK_D)
+    o_t = i_chunk * BLOCK_T + tl.arange(0, BLOCK_T)
+    o_e = tl.program_id(2) * BLOCK_E + tl.arange(0, BLOCK_E)
+    o_d = tl.arange(0, BLOCK_D)
     i_state = i_chunk if CAUSAL else 0
     found = load_state(STATES, i_batch, i_head // state_group, i_state, o_e, D, E, BLOCK_D)
     b_s, b_z = found.s, found.z

@@ -26,7 +26,7 @@ def add_keys(
     FEATURES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Take keys o_t [BT] into (O [BT, BE], total [BT]); their weights are Q Kᵀ times b_factors, if given."""
-    b_k = load_features(K, i_batch, i_head, o_t, length, tl.arange(BLOCK_D), D, FEATURES)
+    b_k = load_features(K, i_batch, i_head, o_t, length, tl.arange(0, BLOCK_D), D, FEATURES)
     b_v = load_tile(V.rows, i_batch, i_head // V.group, o_t, length, o_e, E)
     b_p = tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION)
     if b_factors is not None:
@@ -50,9 +50,9 @@ def quadratic(
     i_row = tl.program_id(0).to(tl.int64)
     i_tile = tl.program_id(1)
     i_batch, i_head = i_row // num_heads, i_row % num_heads
-    o_q = i_tile * BLOCK_T + tl.arange(BLOCK_T)
-    o_e = tl.program_id(2) * BLOCK_E + tl.arange(BLOCK_E)
-    b_q = load_features(Q, i_batch, i_head, o_q, q_len, tl.arange(BLOCK_D), D, FEATURES)
+    o_q = i_tile * BLOCK_T + tl.arange(0, BLOCK_T)
+    o_e = tl.program_id(2) * BLOCK_E + tl.arange(0, BLOCK_E)
+    b_q = load_features(Q, i_batch, i_head, o_q, q_len, tl.arange(0, BLOCK_D), D, FEATURES)
     b_o = tl.full([BLOCK_T, BLOCK_E], 0.0, tl.float32)
     b_total = tl.full([BLOCK_T], 0.0, tl.float32)
 
@@ -68,7 +68,7 @@ def quadratic(
         n_before = tl.cdiv(kv_len, BLOCK_T)
     # From here on b_q holds the decays of all tokens between it and the keys that are next.
     for i_passed in range(n_before):
-        o_n = (n_before - 1 - i_passed) * BLOCK_T + tl.arange(BLOCK_T)
+        o_n = (n_before - 1 - i_passed) * BLOCK_T + tl.arange(0, BLOCK_T)
         b_factors = None
         if G is not None:
             earlier = decays(G, i_batch, i_head, o_n, kv_len, BLOCK_T)

@@ -39,8 +39,8 @@ def token_steps(
     """
     i_row = tl.program_id(0).to(tl.int64)
     i_batch, i_head = i_row // num_heads, i_row % num_heads
-    o_e = tl.program_id(1) * BLOCK_E + tl.arange(BLOCK_E)
-    o_d = tl.arange(BLOCK_D)
+    o_e = tl.program_id(1) * BLOCK_E + tl.arange(0, BLOCK_E)
+    o_d = tl.arange(0, BLOCK_D)
     if START is None:
         before = no_state(LAST, BLOCK_D, BLOCK_E)
     else:
@@ -49,18 +49,18 @@ def token_steps(
 
     for t in range(length):
         # One row, [1, ·]
-        o_t = t + tl.arange(1)
+        o_t = t + tl.arange(0, 1)
         b_k = load_features(K, i_batch, i_head, o_t, length, o_d, D, FEATURES)
         b_u = load_tile(V.rows, i_batch, i_head // V.group, o_t, length, o_e, E)
         b_column = tl.trans(b_k)
         if G is not None:
-            o_g = tl.arange(BLOCK_G)
+            o_g = tl.arange(0, BLOCK_G)
             b_a = tl.exp(load_tile(G.rows, i_batch, i_head // G.group, o_t, length, o_g, WIDTH_G))
             b_s *= tl.trans(b_a)
             if b_z is not None:
                 b_z *= b_a
         if BETA is not None:
-            b_beta = load_tile(BETA.rows, i_batch, i_head // BETA.group, o_t, length, tl.arange(1), 1)
+            b_beta = load_tile(BETA.rows, i_batch, i_head // BETA.group, o_t, length, tl.arange(0, 1), 1)
             b_u = b_beta * (b_u - tl.sum(b_column * b_s, 0)[None, :])
         b_s += b_column * b_u
         if b_z is not None:

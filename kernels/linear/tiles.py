@@ -95,7 +95,7 @@ def decays(G, i_batch, i_head, o_t, length, BLOCK_T: tl.constexpr):
     Each exponent is a sum of its own tokens: a difference of two running sums would have their rounding
     errors, and be NaN after a decay of 0, whose logarithm is −∞.
     """
-    o = tl.arange(BLOCK_T)
+    o = tl.arange(0, BLOCK_T)
     b_within = tl.where(o[:, None] >= o[None, :], 1.0, 0.0)
     b_since, b_until, whole = None, None, None
     if G is not None:
@@ -129,12 +129,12 @@ def no_state(X, BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr):
 @triton.jit
 def load_state(X, i_batch, i_head, i_state, o_e, D: tl.constexpr, E: tl.constexpr, BLOCK_D: tl.constexpr):
     """State number i_state of a head, columns o_e."""
-    o_d = tl.arange(BLOCK_D)
+    o_d = tl.arange(0, BLOCK_D)
     first = i_state * D
     b_s = load_tile(X.s, i_batch, i_head, first + o_d, first + D, o_e, E)
     b_z = None
     if X.z is not None:
-        b_z = load_tile(X.z, i_batch, i_head, i_state + tl.arange(1), i_state + 1, o_d, D)
+        b_z = load_tile(X.z, i_batch, i_head, i_state + tl.arange(0, 1), i_state + 1, o_d, D)
     return State(b_s, b_z)
 
 
@@ -144,12 +144,12 @@ def store_state(
     D: tl.constexpr, E: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Write what ``load_state`` would read; the program with the first columns writes z."""
-    o_d = tl.arange(BLOCK_D)
+    o_d = tl.arange(0, BLOCK_D)
     first = i_state * D
     store_tile(X.s, i_batch, i_head, first + o_d, first + D, o_e, E, b_s)
     if X.z is not None:
         n_mine = tl.where(tl.min(o_e, 0) == 0, D, 0)
-        store_tile(X.z, i_batch, i_head, i_state + tl.arange(1), i_state + 1, o_d, n_mine, b_z)
+        store_tile(X.z, i_batch, i_head, i_state + tl.arange(0, 1), i_state + 1, o_d, n_mine, b_z)
 
 
 @triton.jit

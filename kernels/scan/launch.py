@@ -1,0 +1,104 @@
+"""Run the selective scan on tensors: memory, grid, tile sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import triton
+
+from kernels.engines import version_of
+from kernels.flash.arguments import Shape, rows, strides
+from kernels.flash.device import Launch, launch
+from kernels.flash.interpreter import INTERPRETED
+from kernels.flash.tiles import next_power_of_two
+from kernels.linear.launch import KERNEL_VERSION as LINEAR_VERSION
+from kernels.scan.inputs import Scanned, SelectiveScan, Sizes
+from kernels.scan.interpreter import whole_slices
+from kernels.scan.kernel import Rates, scan_chunks, scan_steps
+
+KERNEL_VERSION = version_of(Path(__file__).parent, ("kernel.py",), LINEAR_VERSION)
+ARRAYS = ("x", "delta", "a", "b", "c", "skip")
+LONGEST_CHUNK = 64
+TILE_NUMBERS = 2048  # of the states of a chunk, all of which a program holds at once
+INTERPRETED_NUMBERS = 2**18
+
+
+class Tiling(NamedTuple):
+    """Tokens, channels and numbers of a state (all) to a tile."""
+
+    block_t: int
+    block_p: int
+    block_n: int
+
+
+def chunked(given: SelectiveScan, state: torch.Tensor | None = None, *, chunk: int | None = None) -> Scanned:
+    """``recurrence.chunked`` on tensors, each chunk a parallel prefix: y has the dtype of x, the state is
+    float32.
+
+    ``chunk``: a power of two; of the length or more, and the whole is one scan; None: what suits the sizes.
+    """
+    return _run("scan_chunks", given, state, chunk)
+
+
+def recurrent(given: SelectiveScan, state: torch.Tensor | None = None) -> Scanned:
+    """``recurrence.recurrent`` on tensors: y has the dtype of x, the state is float32."""
+    return _run("scan_steps", given, state, None)
+
+
+def _run(kernel: str, given: SelectiveScan, state: torch.Tensor | None, chunk: int | None) -> Scanned:
+    given.check_state(state)
+    at = {name: getattr(given, name).contiguous() for name in ARRAYS if getattr(given, name) is not None}
+    if state is not None:
+        at["start"] = state.float().contiguous()
+    batch, heads, _, p, states = given.sizes
+    at["y"] = torch.empty_like(at["x"])
+    at["last"] = torch.empty((batch, heads, p, states), dtype=torch.float32, device=given.x.device)
+    tiling = choose_tiling(given.sizes, chunk=chunk, interpreted=INTERPRETED)
+    with whole_slices() if INTERPRETED else nullcontext():
+        launch(*scan_launch(kernel, given, at, tiling))
+    return Scanned(at["y"], at["last"])
+
+
+def choose_tiling(sizes: Sizes, *, chunk: int | None, interpreted: bool) -> Tiling:
+    """Tiles whose states fit on chip. Raises ValueError for a chunk that no tile can have."""
+    if chunk is not None and (chunk < 1 or chunk != next_power_of_two(chunk)):
+        raise ValueError(f"chunk must be a power of two, not {chunk}")
+    block_n, most = next_power_of_two(sizes.states), INTERPRETED_NUMBERS if interpreted else TILE_NUMBERS
+    block_t = chunk or min(LONGEST_CHUNK, max(1, most // (4 * block_n)))
+    block_p = min(next_power_of_two(sizes.p), max(1, most // (block_t * block_n)))
+    return Tiling(block_t, block_p, block_n)
+
+
+def scan_launch(kernel: str, given: SelectiveScan, at: Mapping[str, Any], tiling: Tiling) -> Launch:
+    """``kernel`` on ``given``, of which only shapes are looked at. ``at``: pointers to its arrays, to y and
+    last and, where there is a state before, to start."""
+    batch, heads, n, p, states = given.sizes
+    by_head, by_channel, by_state = strides(given.a.shape)
+    state_shape: Shape = (batch, heads, p, states)
+    arguments = {
+        "X": rows(at["x"], given.x.shape),
+        "DELTA": rows(at["delta"], given.delta.shape),
+        "A": Rates(at["a"], by_head, by_channel, by_state),
+        "B": rows(at["b"], given.b.shape),
+        "C": rows(at["c"], given.c.shape),
+        "p_skip": at.get("skip"),
+        "START": rows(at["start"], state_shape) if "start" in at else None,
+        "LAST": rows(at["last"], state_shape),
+        "Y": rows(at["y"], given.x.shape),
+        "num_heads": heads,
+        "group": heads // given.b.shape[1],
+        "length": n,
+        "P": p,
+        "N": states,
+        "BLOCK_P": tiling.block_p,
+        "BLOCK_N": tiling.block_n,
+        "PER_CHANNEL": given.delta.shape[3] != 1,
+    }
+    grid = (batch * heads, int(triton.cdiv(p, tiling.block_p)))
+    if kernel == "scan_steps":
+        return Launch(kernel, scan_steps, arguments, grid)
+    return Launch(kernel, scan_chunks, arguments | {"BLOCK_T": tiling.block_t}, grid)
