@@ -144,9 +144,10 @@ def _hidden(fields: ConfigFields) -> int:
 
 def _norms(fields: ConfigFields, family: Family) -> int:
     """Norms of a layer: one where attention and MLP are parallel and share it."""
+    is_parallel = fields.boolean("parallel_attn", False)
     if fields.boolean("new_decoder_architecture", False):
         return fields.integer_or_none("num_ln_in_parallel_attn", high=2) or 2
-    if fields.boolean("parallel_attn", False):
+    if is_parallel:
         return 1
     is_shared = family is FAMILIES["stablelm"] and fields.boolean("use_parallel_residual", False)
     return 1 if is_shared else family.norms

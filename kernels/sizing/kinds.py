@@ -36,6 +36,7 @@ UNSUPPORTED = {
     "hybrid_layer_ids": "attention that is shared between layers beside states",
     "index_topk": "a second cache that chooses which tokens are attended to",
     "use_cla": "caches that neighbouring layers share",
+    "add_cross_attention": "attention to an encoder that is not described",
     "cross_attention_layers": "layers that attend to images",
 }
 

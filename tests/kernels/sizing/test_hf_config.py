@@ -53,6 +53,12 @@ def test_ignored_fields_that_decide_nothing_are_told_from_those_never_heard_of()
     assert "num_key_value_heads" in read.understood
 
 
+def test_published_configs_hold_nothing_unheard_of():
+    for name, config in vars(configs).items():
+        if name.isupper() and name != "COMMON":
+            assert read_config(config).unknown == (), name
+
+
 def test_nested_fields_are_named_with_their_path():
     read = read_config(configs.GEMMA_3_27B)
     assert {"text_config.hidden_size", "text_config.sliding_window"} <= set(read.understood)
@@ -189,6 +195,7 @@ def test_chunks_keep_at_most_a_chunk():
         ({"num_local_experts": 4}, "num_experts_per_tok", "required", []),
         ({"kv_lora_rank": 16}, "qk_rope_head_dim", "required", []),
         ({"index_topk": 2048}, "index_topk", "unsupported", ["second cache"]),
+        ({"add_cross_attention": True}, "add_cross_attention", "unsupported", ["encoder"]),
         ({"quantization_config": 4}, "quantization_config", "wrong-type", ["object"]),
         ({"tie_word_embeddings": "no"}, "tie_word_embeddings", "wrong-type", ["true or false"]),
         ({"model_type": 3}, "model_type", "wrong-type", ["string"]),
