@@ -254,6 +254,15 @@ def test_heavy_hitters_keep_what_a_window_loses() -> None:
     assert not apart[1, 10]
 
 
+@pytest.mark.parametrize(("budget", "recent"), [(1, 1), (3, 1), (8, 4)])
+def test_half_of_the_budget_is_for_recent_tokens(budget: int, recent: int) -> None:
+    q, k, v = inputs((1, 2, 1, 40), "peaked")
+    found = stream(q, k, v, HeavyHitters(budget))
+    np.testing.assert_array_equal(found.held, stream(q, k, v, HeavyHitters(budget, recent)).held)
+    if budget > recent + 1:
+        assert (found.held != stream(q, k, v, HeavyHitters(budget, recent + 1)).held).any()
+
+
 # -- storage -------------------------------------------------------------------------------------------------
 
 
