@@ -17,6 +17,7 @@ WORDS = {
     "attention": FULL,
     "global": FULL,
     "global_attention": FULL,
+    "indexed_attention": FULL,
     "sliding_attention": SLIDING,
     "sliding_window_attention": SLIDING,
     "local": SLIDING,
@@ -34,7 +35,7 @@ LETTERS = {"M": STATE, "*": FULL, "-": MLP, "E": EXPERTS}
 # Fields that change what a layer keeps in a way that is not computed here. Ignoring them would be a guess.
 UNSUPPORTED = {
     "hybrid_layer_ids": "attention that is shared between layers beside states",
-    "index_topk": "a second cache that chooses which tokens are attended to",
+    "indexer_types": "indices that layers share",
     "use_cla": "caches that neighbouring layers share",
     "add_cross_attention": "attention to an encoder that is not described",
     "cross_attention_layers": "layers that attend to images",

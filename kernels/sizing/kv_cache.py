@@ -84,7 +84,7 @@ def token_bytes(mixer: Mixer, stored: CacheFormat, gpus: int = 1) -> int:
             heads = -(-mixer.kv_heads // gpus)
             return heads * (stored.vector(mixer.head_dim) + stored.vector(mixer.v_head_dim))
         case LatentAttention():
-            return stored.vector(mixer.kv_rank) + stored.vector(mixer.rope_dim)
+            return sum(map(stored.vector, (mixer.kv_rank, mixer.rope_dim, mixer.index_dim)))
         case _:
             return 0
 

@@ -43,7 +43,11 @@ class Attention:
 
 @dataclass(frozen=True)
 class LatentAttention:
-    """MLA: one latent of ``kv_rank`` and one rotated key of ``rope_dim`` for each token, for all heads."""
+    """MLA: one latent of ``kv_rank`` and one rotated key of ``rope_dim`` for each token, for all heads.
+
+    With an index (``index_heads`` queries and one key of ``index_dim``, which is cached too) each query
+    attends to the ``index_top`` tokens alone that the index finds for it.
+    """
 
     heads: int
     kv_rank: int
@@ -52,6 +56,9 @@ class LatentAttention:
     v_head_dim: int
     q_rank: int | None = None  # None: queries are projected in one step
     has_bias: bool = False
+    index_heads: int = 0
+    index_dim: int = 0
+    index_top: int | None = None
     kind = "mla"
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kernels.sizing.families import Family, Flag
 from kernels.sizing.fields import MAX_LAYERS, ConfigFields
-from kernels.sizing.kinds import CHUNKED, EXPERTS, MLP, SLIDING, STATE
+from kernels.sizing.kinds import CHUNKED, EXPERTS, FULL, MLP, SLIDING, STATE
 from kernels.sizing.layers import Attention, LatentAttention, LinearAttention, Mamba, Mamba2, Mixer
 
 MAX_HEADS = 65_536
@@ -28,7 +28,17 @@ def _mixer(fields: ConfigFields, family: Family, hidden: int, kind: str, kinds: 
     mixer = _attention(fields, family, hidden)
     if kind in (SLIDING, CHUNKED) and isinstance(mixer, Attention):
         return replace(mixer, window=_window(fields, kind), is_chunked=kind == CHUNKED)
+    if kind == FULL and isinstance(mixer, Attention):
+        return _wider(fields, mixer)
     return mixer
+
+
+def _wider(fields: ConfigFields, mixer: Attention) -> Attention:
+    """Gemma 4: the layers that see everything may have fewer and wider heads than those with a window."""
+    width = fields.integer_or_none("global_head_dim") or mixer.head_dim
+    shares = fields.boolean("attention_k_eq_v", False)
+    fewer = fields.integer_or_none("num_global_key_value_heads", high=MAX_HEADS) if shares else None
+    return replace(mixer, head_dim=width, v_head_dim=width, kv_heads=fewer or mixer.kv_heads)
 
 
 def attention(
@@ -74,7 +84,19 @@ def _attention(fields: ConfigFields, family: Family, hidden: int) -> Mixer:
         v_head_dim=fields.integer("v_head_dim"),
         q_rank=fields.integer_or_none("q_lora_rank"),
         has_bias=fields.boolean("attention_bias", False),
+        **_index(fields),
     )
+
+
+def _index(fields: ConfigFields) -> dict[str, int]:
+    """What chooses the tokens that are attended to, if anything does (DeepSeek-V3.2)."""
+    if not fields.has("index_topk"):
+        return {}
+    return {
+        "index_top": fields.integer("index_topk", high=MAX_WINDOW),
+        "index_dim": fields.integer("index_head_dim"),
+        "index_heads": fields.integer("index_n_heads", high=MAX_HEADS),
+    }
 
 
 def _head_dim(fields: ConfigFields, hidden: int, heads: int) -> int:

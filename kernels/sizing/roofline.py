@@ -114,7 +114,7 @@ def visible_pairs(mixer: Attention | LatentAttention, load: Workload) -> int:
         return load.queries * load.encoded
     if isinstance(mixer, Attention) and not mixer.is_causal:
         return load.queries * load.length
-    window = mixer.window if isinstance(mixer, Attention) else None
+    window = mixer.window if isinstance(mixer, Attention) else mixer.index_top
     return _pairs_up_to(load.length, window) - _pairs_up_to(load.length - load.queries, window)
 
 
@@ -130,7 +130,8 @@ def _latent_flops(mixer: LatentAttention, load: Workload) -> int:
     absorbed = 2 * mixer.heads * (2 * mixer.kv_rank + mixer.rope_dim) * pairs
     expanded = 2 * mixer.heads * (mixer.nope_dim + mixer.rope_dim + mixer.v_head_dim) * pairs
     again = 2 * mixer.heads * (mixer.nope_dim + mixer.v_head_dim) * mixer.kv_rank
-    return min(absorbed, expanded + again * (load.length - load.queries))
+    found = 2 * mixer.index_heads * mixer.index_dim * visible_pairs(replace(mixer, index_top=None), load)
+    return found + min(absorbed, expanded + again * (load.length - load.queries))
 
 
 def _is_first(load: Workload) -> bool:
@@ -148,7 +149,7 @@ def traffic_of(model: Model, load: Workload, gpus: int = 1) -> dict[str, float]:
         kept = tokens_kept(mixer, load.length, load.encoded)
         is_cross = isinstance(mixer, Attention) and mixer.is_cross
         new = load.encoded * _is_first(load) if is_cross else load.queries
-        cache += times * each * kept
+        cache += times * (each * kept - _unread(mixer, load))
         written += times * each * min(new, kept)
         states += times * 2 * STATE_BYTES * -(-sum(state_parts(mixer)) // gpus)
     return {
@@ -157,6 +158,14 @@ def traffic_of(model: Model, load: Workload, gpus: int = 1) -> dict[str, float]:
         "cache_written": load.batch * written,
         "states": load.batch * states,
     }
+
+
+def _unread(mixer: Mixer, load: Workload) -> int:
+    """Bytes of the cache of one sequence that a step leaves alone: latents that an index did not find."""
+    if not isinstance(mixer, LatentAttention) or mixer.index_top is None:
+        return 0
+    each = load.cache.vector(mixer.kv_rank) + load.cache.vector(mixer.rope_dim)
+    return each * max(0, load.length - mixer.index_top * load.queries)
 
 
 def _read(array: Array, stored: WeightFormat, tokens: int) -> float:

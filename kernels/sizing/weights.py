@@ -164,6 +164,10 @@ def _latent(a: LatentAttention, hidden: int) -> Iterator[Array]:
     yield Matrix("attention", a.heads * (a.nope_dim + a.v_head_dim), a.kv_rank)
     yield Matrix("attention", hidden, a.heads * a.v_head_dim)
     yield Vector("norms", a.kv_rank)
+    yield Matrix("attention", a.index_heads * a.index_dim, a.q_rank or hidden)
+    yield Matrix("attention", a.index_dim, hidden)
+    yield Matrix("attention", a.index_heads, hidden)
+    yield Vector("norms", 2 * a.index_dim)
     biases = (a.q_rank or 0) + a.kv_rank + a.rope_dim + hidden
     yield Vector("biases", biases if a.has_bias else 0)
 

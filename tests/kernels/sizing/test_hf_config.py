@@ -7,6 +7,7 @@ import pytest
 from kernels.sizing.families import FAMILIES
 from kernels.sizing.hf_config import read_config
 from kernels.sizing.kv_cache import kv_cache
+from kernels.sizing.layers import Experts
 from kernels.sizing.storage import cache_format
 from kernels.sizing.weights import weigh
 from kernels.spec import SpecError
@@ -150,6 +151,22 @@ def test_chunks_keep_at_most_a_chunk():
     assert [layer.tokens for layer in cached.layers] == [32, 32, 32, 1000]
 
 
+def test_experts_are_where_each_family_says():
+    def routed(**more):
+        read = read_config({**PLAIN, "num_experts": 4, "num_experts_per_tok": 2, **more})
+        return [index for index, layer in enumerate(read.model.layers) if isinstance(layer.mlp, Experts)]
+
+    assert routed() == [0, 1, 2, 3]
+    assert routed(num_experts=1) == []
+    assert routed(first_k_dense_replace=1) == [1, 2, 3]
+    assert routed(first_k_dense_replace=1, moe_layer_freq=2) == [2]
+    assert routed(decoder_sparse_step=3) == [2]
+    assert routed(decoder_sparse_step=2, mlp_only_layers=[1]) == [3]
+    assert routed(expert_layer_period=2, expert_layer_offset=1) == [1, 3]
+    assert routed(interleave_moe_layer_step=4) == [3]
+    assert routed(hybrid_override_pattern="*E-E") == [1, 3]
+
+
 # --- What is refused -------------------------------------------------------------------------
 
 
@@ -194,7 +211,7 @@ def test_chunks_keep_at_most_a_chunk():
         ({"num_local_experts": 4, "num_experts_per_tok": 5}, "num_experts_per_tok", "contradiction", ["5"]),
         ({"num_local_experts": 4}, "num_experts_per_tok", "required", []),
         ({"kv_lora_rank": 16}, "qk_rope_head_dim", "required", []),
-        ({"index_topk": 2048}, "index_topk", "unsupported", ["second cache"]),
+        ({"indexer_types": ["full", "shared"]}, "indexer_types", "unsupported", ["share"]),
         ({"add_cross_attention": True}, "add_cross_attention", "unsupported", ["encoder"]),
         ({"quantization_config": 4}, "quantization_config", "wrong-type", ["object"]),
         ({"tie_word_embeddings": "no"}, "tie_word_embeddings", "wrong-type", ["true or false"]),

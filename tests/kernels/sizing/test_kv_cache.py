@@ -109,6 +109,26 @@ def test_a_latent_is_shared_by_all_heads():
     assert {(layer.kind, layer.kv_heads, layer.head_dim) for layer in cached.layers} == {("mla", 1, 576)}
 
 
+def test_an_index_has_a_key_of_its_own_for_each_token():
+    """DeepSeek-V3.2 looks for 2,048 tokens to attend to; what it looks through is cached as well."""
+    sparse = {**configs.DEEPSEEK_V3, "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 64}
+    assert cache_of(sparse, 10**5).bytes == 61 * (512 + 64 + 128) * 2 * 10**5
+
+
+def test_heads_may_be_wider_where_everything_is_seen():
+    """Gemma 4: in one layer of six, heads of another width, and fewer of them where keys serve as values."""
+    config = {
+        **configs.GEMMA_3_27B["text_config"],
+        "model_type": "gemma4_text",
+        "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 10 + ["sliding_attention"] * 2,
+        "global_head_dim": 512,
+    }
+    full = [layer for layer in cache_of(config, 1).layers if layer.window is None]
+    assert {(layer.kv_heads, layer.head_dim, layer.v_head_dim) for layer in full} == {(16, 512, 512)}
+    fewer = {**config, "attention_k_eq_v": True, "num_global_key_value_heads": 4}
+    assert cache_of(fewer, 1).bytes == 10 * 2 * 4 * 512 * 2 + 52 * 8 * KIB
+
+
 def test_gpt_oss_alternates_with_a_window_of_128():
     cached = cache_of(configs.GPT_OSS_20B, 131072)
     assert cached.bytes == 12 * 2 * KIB * (131072 + 128)

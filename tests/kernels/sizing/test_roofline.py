@@ -108,6 +108,18 @@ def test_latents_are_absorbed_for_one_token_and_expanded_for_a_prompt():
     assert prompt == 61 * 2 * 128 * (128 + 64 + 128)  # one pair more than two lone tokens have
 
 
+def test_an_index_looks_through_everything_to_attend_to_little():
+    config = {**configs.DEEPSEEK_V3, "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 64}
+    model = read_config(config).model
+    far, near = (traffic_of(model, Workload(length))["cache_read"] for length in (100_000, 2048))
+    assert far - near == 61 * 128 * 2 * (100_000 - 2048)
+    attended = flops(model, Workload(100_000)) - flops(model, Workload(50_000))
+    assert attended == 61 * 2 * 64 * 128 * 50_000
+    assert near == traffic_of(read_config(configs.DEEPSEEK_V3).model, Workload(2048))["cache_read"] + (
+        61 * 128 * 2 * 2048
+    )
+
+
 def test_experts_are_read_as_they_are_chosen():
     model = read_model("mixtral-8x7b").model
     one = traffic_of(model, Workload(10))["weights"]
