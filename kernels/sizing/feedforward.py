@@ -70,9 +70,9 @@ def _width(fields: ConfigFields, family: Family, hidden: int, name: str) -> int 
 def _experts(fields: ConfigFields, family: Family, hidden: int, count: int) -> Experts | None:
     width = fields.integer_or_none("expert_width") or _width(fields, family, hidden, "width")
     if not count:
-        fields.require("experts", fields.problems)
-    active = fields.integer("active", high=MAX_EXPERTS)
-    if active > count:
+        fields.require("experts", fields.missing)
+    active = fields.integer_for_weights("active", high=MAX_EXPERTS)
+    if active > count > 0:
         fields.contradiction("active", f"each token uses {active} experts, of which there are {count}")
     if width is None:
         return None

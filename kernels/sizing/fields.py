@@ -140,6 +140,13 @@ class ConfigFields:
             return None
         return int(value)
 
+    def integer_for_weights(self, name: str, *, high: int = MAX_WIDTH) -> int:
+        """A whole number that a cache can do without; 1, noted as missing, where it is not there."""
+        value = self.integer_or_none(name, high=high)
+        if value is None:
+            self.require(name, self.missing)
+        return value or 1
+
     def boolean(self, name: str, default: bool) -> bool:
         """True or false; null is the default."""
         path, value = self.find(name)

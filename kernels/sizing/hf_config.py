@@ -135,8 +135,8 @@ def _encoder_decoder(fields: ConfigFields, family: Family) -> Model:
 
 
 def _hidden(fields: ConfigFields) -> int:
-    """The width of the model; a cache whose heads have a width of their own does without."""
-    if fields.has("head_dim") and not fields.has("hidden"):
+    """The width of the model; a cache of latents, or of heads with a width of their own, does without."""
+    if not fields.has("hidden") and (fields.has("head_dim") or fields.has("kv_lora_rank")):
         fields.require("hidden", fields.missing)
         return 0
     return fields.integer("hidden")

@@ -45,7 +45,7 @@ def attention(
     fields: ConfigFields, family: Family, hidden: int, heads_name: str = "heads", *, is_causal: bool = True
 ) -> Attention:
     """Softmax attention with as many heads and as wide as the fields say."""
-    heads = fields.integer(heads_name, high=MAX_HEADS)
+    heads = _heads(fields, heads_name)
     head_dim = _head_dim(fields, hidden, heads)
     kv_heads = _kv_heads(fields, heads)
     if heads % kv_heads:
@@ -68,6 +68,14 @@ def attention(
     )
 
 
+def _heads(fields: ConfigFields, name: str) -> int:
+    """Query heads, which a cache can do without where those of keys and their width are said."""
+    if not fields.has(name) and fields.has("kv_heads") and fields.has("head_dim"):
+        fields.integer_for_weights(name)
+        return fields.integer("kv_heads", high=MAX_HEADS)
+    return fields.integer(name, high=MAX_HEADS)
+
+
 def flag(fields: ConfigFields, value: Flag) -> bool:
     """A trait that a family has, has not, or leaves to a field."""
     return value if isinstance(value, bool) else fields.boolean(*value)
@@ -77,11 +85,11 @@ def _attention(fields: ConfigFields, family: Family, hidden: int) -> Mixer:
     if not fields.has("kv_lora_rank"):
         return attention(fields, family, hidden)
     return LatentAttention(
-        heads=fields.integer("heads", high=MAX_HEADS),
+        heads=fields.integer_for_weights("heads", high=MAX_HEADS),
         kv_rank=fields.integer("kv_lora_rank"),
         rope_dim=fields.integer("qk_rope_head_dim"),
-        nope_dim=fields.integer("qk_nope_head_dim"),
-        v_head_dim=fields.integer("v_head_dim"),
+        nope_dim=fields.integer_for_weights("qk_nope_head_dim"),
+        v_head_dim=fields.integer_for_weights("v_head_dim"),
         q_rank=fields.integer_or_none("q_lora_rank"),
         has_bias=fields.boolean("attention_bias", False),
         **_index(fields),

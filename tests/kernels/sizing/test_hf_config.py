@@ -102,6 +102,21 @@ def test_what_only_weights_need_may_be_missing_until_they_are_asked_for():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("config", "per_token"),
+    [
+        ({"num_hidden_layers": 80, "num_key_value_heads": 8, "head_dim": 128}, 320 * 1024),
+        ({"num_hidden_layers": 61, "kv_lora_rank": 512, "qk_rope_head_dim": 64}, 70_272),
+        ({**PLAIN, "num_local_experts": 4}, 4 * 2 * 2 * 16 * 2),
+        ({"n_layer": 12, "n_head": 12, "n_embd": 768}, 36 * 1024),
+    ],
+)
+def test_as_few_fields_as_decide_a_cache(config, per_token):
+    read = read_config(config)
+    assert kv_cache(read.model, cache_format("float16"), 1).bytes_per_token == per_token
+    assert read.missing
+
+
 def test_names_of_other_families_mean_the_same():
     other = {"n_embd": 64, "n_layer": 4, "n_head": 4, "n_kv_heads": 2, "ffn_dim": 96, "n_vocab": 100}
     assert read_config(other).model == read_config(PLAIN).model
@@ -209,7 +224,6 @@ def test_experts_are_where_each_family_says():
         ({"hybrid_override_pattern": "M*"}, "hybrid_override_pattern", "contradiction", ["2", "4"]),
         ({"num_kv_shared_layers": 4}, "num_kv_shared_layers", "contradiction", ["4"]),
         ({"num_local_experts": 4, "num_experts_per_tok": 5}, "num_experts_per_tok", "contradiction", ["5"]),
-        ({"num_local_experts": 4}, "num_experts_per_tok", "required", []),
         ({"kv_lora_rank": 16}, "qk_rope_head_dim", "required", []),
         ({"indexer_types": ["full", "shared"]}, "indexer_types", "unsupported", ["share"]),
         ({"add_cross_attention": True}, "add_cross_attention", "unsupported", ["encoder"]),

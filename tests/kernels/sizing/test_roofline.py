@@ -74,6 +74,14 @@ def test_two_operations_to_a_parameter_and_token():
     assert flops(model, Workload(1000)) == 2 * matrices + attended
 
 
+def test_a_state_is_updated_and_read_and_its_convolution_slides():
+    model = read_model("mamba-2.8b").model
+    projections = 2 * 5120 * 2560 + (160 + 2 * 16) * 5120 + 5120 * 160 + 2560 * 5120
+    state = 6 * 5120 * 16 + 2 * 5120 * 4
+    assert flops(model, Workload(1000)) == 64 * (2 * projections + state) + 2 * 2560 * 50280
+    assert traffic_of(model, Workload(1000))["states"] == 2 * 64 * 5120 * (16 + 4) * 2  # there and back
+
+
 def pairs_by_hand(length, queries, window):
     return sum(
         1
