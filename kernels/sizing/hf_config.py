@@ -48,8 +48,10 @@ def read_config(config: object, pointer: str = "/config") -> ReadConfig:
     if not isinstance(config, Mapping):
         detail = f"config must be an object, the content of a config.json, not {show(config)}"
         raise SpecError([FieldProblem(pointer, "wrong-type", detail, MALFORMED)])
-    if len(config) > MAX_FIELDS:
-        detail = f"a config.json of {len(config):,} fields is more than the {MAX_FIELDS:,} that are read"
+    objects = (config, *(value for value in config.values() if isinstance(value, Mapping)))
+    most = max(map(len, objects))
+    if most > MAX_FIELDS:
+        detail = f"an object of {most:,} fields is no config.json; at most {MAX_FIELDS:,} are read"
         raise SpecError([FieldProblem(pointer, "too-large", detail, TOO_LARGE)])
     fields = ConfigFields(config, pointer, problems)
     model_type = _model_type(fields)

@@ -109,15 +109,14 @@ def _spelled(fields: ConfigFields, count: int) -> Kinds | None:
     pattern = fields.word("hybrid_override_pattern")
     if not pattern:
         return None
-    wrong = next((letter for letter in pattern if letter not in LETTERS), "")
-    if wrong:
+    wrong = next((letter for letter in pattern[:count] if letter not in LETTERS), "")
+    if len(pattern) != count:
+        detail = f"hybrid_override_pattern has {len(pattern):,} letters, and there are {count} layers"
+    elif wrong:
         detail = f"hybrid_override_pattern has the letter {show(wrong)}; understood are {one_of(LETTERS)}"
-        fields.contradiction("hybrid_override_pattern", detail)
-    elif len(pattern) != count:
-        detail = f"hybrid_override_pattern has {len(pattern)} letters, and there are {count} layers"
-        fields.contradiction("hybrid_override_pattern", detail)
     else:
         return tuple(LETTERS[letter] for letter in pattern)
+    fields.contradiction("hybrid_override_pattern", detail)
     return None
 
 

@@ -10,7 +10,7 @@ from kernels.sizing.storage import LINEAR_PARTS, WEIGHT_FORMATS, WeightFormat
 from kernels.spec.problems import one_of, show
 from kernels.spec.reader import is_integer
 
-METHODS = ("gptq", "awq", "fp8", "mxfp4", "bitsandbytes")
+METHODS = ("gptq", "awq", "fp8", "mxfp4", "compressed-tensors", "bitsandbytes")
 
 
 def read_quantisation(fields: ConfigFields) -> WeightFormat | None:
@@ -38,7 +38,10 @@ def _format(given: dict[str, Any]) -> WeightFormat | None:
         case "fp8":
             stored = _blocks(given)
         case "mxfp4":
-            stored = replace(WEIGHT_FORMATS["mxfp4"], parts=_converted(given))
+            left = given.get("modules_to_not_convert")
+            stored = replace(WEIGHT_FORMATS["mxfp4"], parts=_parts_without(left))
+        case "compressed-tensors":
+            stored = _compressed(given)
         case "bitsandbytes" if given.get("load_in_4bit") is True:
             stored = WEIGHT_FORMATS["nf4"]
         case "bitsandbytes" if given.get("load_in_8bit") is True:
@@ -62,8 +65,30 @@ def _groups(given: dict[str, Any]) -> WeightFormat | None:
     return WeightFormat(f"int{bits}", bits, 16 + bits, columns=max(group, 0), parts=LINEAR_PARTS)
 
 
-def _converted(given: dict[str, Any]) -> frozenset[str]:
-    """The parts of the model that are not left as they were."""
-    left = given.get("modules_to_not_convert")
+def _compressed(given: dict[str, Any]) -> WeightFormat | None:
+    """vLLM's: groups of layers, each with the bits of its weights and how they share a 16-bit scale."""
+    groups = given.get("config_groups")
+    first = next(iter(groups.values()), None) if isinstance(groups, dict) else None
+    weights = first.get("weights") if isinstance(first, dict) else None
+    if not isinstance(weights, dict):
+        return None
+    bits, group, strategy = weights.get("num_bits"), weights.get("group_size"), weights.get("strategy")
+    if not isinstance(bits, int) or not 2 <= bits <= 8 or strategy not in ("tensor", "channel", "group"):
+        return None
+    columns = group if strategy == "group" and isinstance(group, int) and group > 0 else 0
+    zero_bits = 0 if weights.get("symmetric", True) else bits
+    name = f"{'fp' if weights.get('type') == 'float' else 'int'}{bits}"
+    return WeightFormat(
+        name,
+        bits,
+        16 + zero_bits,
+        rows=0 if strategy == "tensor" else 1,
+        columns=columns,
+        parts=_parts_without(given.get("ignore")),
+    )
+
+
+def _parts_without(left: object) -> frozenset[str]:
+    """The parts of the model that are quantised, by the names of the modules that are left as they were."""
     names = " ".join(name for name in left if isinstance(name, str)) if isinstance(left, list) else ""
     return LINEAR_PARTS - {"attention"} if "attn" in names else LINEAR_PARTS

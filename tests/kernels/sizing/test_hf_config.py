@@ -272,7 +272,9 @@ def test_a_config_is_an_object(config):
 
 
 def test_a_config_has_bounds():
-    assert problems({f"field{index}": index for index in range(1001)})["/config"].code == "too-large"
+    many = {f"field{index}": index for index in range(1001)}
+    assert problems(many)["/config"].code == "too-large"
+    assert problems({"text_config": many})["/config"].code == "too-large"
 
 
 @pytest.mark.parametrize(
@@ -283,12 +285,37 @@ def test_a_config_has_bounds():
         ({"quant_method": "gptq", "bits": 3, "group_size": 64}, "int3", 3),
         ({"quant_method": "fp8"}, "fp8_e4m3", 8),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "nf4", 4),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {
+                    "group_0": {
+                        "weights": {"num_bits": 4, "type": "int", "group_size": 32, "strategy": "group"}
+                    }
+                },
+            },
+            "int4",
+            4,
+        ),
         ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8", 8),
     ],
 )
 def test_how_the_config_says_its_weights_are_stored(given, name, bits):
     stored = read_config({**PLAIN, "quantization_config": given}).stored
     assert (stored.name, stored.bits) == (name, bits)
+
+
+def test_one_scale_for_a_tensor_for_a_row_or_for_a_group():
+    def stored(**weights):
+        given = {"config_groups": {"0": {"weights": weights}}, "quant_method": "compressed-tensors"}
+        return read_config({**PLAIN, "quantization_config": {**given, "ignore": ["re:.*self_attn.*"]}}).stored
+
+    assert stored(num_bits=8, type="float", strategy="tensor").matrix(10, 64) == 640 + 2
+    assert stored(num_bits=8, type="float", strategy="channel").matrix(10, 64) == 640 + 20
+    assert stored(num_bits=4, strategy="group", group_size=32).matrix(10, 64) == 320 + 40
+    assert stored(num_bits=4, strategy="group", group_size=32, symmetric=False).matrix(10, 64) == 320 + 50
+    assert "attention" not in stored(num_bits=4, strategy="channel").parts
+    assert stored(num_bits=4, strategy="by-star-sign") is None
 
 
 @pytest.mark.parametrize(
