@@ -16,7 +16,6 @@ from kernels.sizing.gpus import Gpu
 from kernels.sizing.kv_cache import STATE_BYTES, state_parts, token_bytes, tokens_kept
 from kernels.sizing.layers import Attention, LatentAttention, Layer, Mixer, Model
 from kernels.sizing.memory import Workload
-from kernels.sizing.storage import WeightFormat
 from kernels.sizing.weights import Array, Matrix, Vector, array_bytes, arrays, layer_arrays, matrix_bytes
 
 
@@ -89,10 +88,11 @@ def flops(model: Model, load: Workload) -> int:
 def _stack_flops(layers: Iterable[Layer], hidden: int, load: Workload, tokens: int) -> int:
     total = 0
     for layer, times in Counter(layers).items():
-        matrices = (array for array in layer_arrays(layer, hidden) if isinstance(array, Matrix))
-        linear = 2 * tokens * sum(m.outputs * m.inputs * m.used for m in matrices)
-        mixing = sum(mixer_flops(mixer, load) for mixer in layer.mixers)
-        total += times * (linear + load.batch * mixing)
+        total += times * load.batch * sum(mixer_flops(mixer, load) for mixer in layer.mixers)
+        for array in layer_arrays(layer, hidden):
+            if isinstance(array, Matrix):
+                multiplied = _encoder_tokens(load) if array.of_encoder else tokens
+                total += times * 2 * multiplied * array.outputs * array.inputs * array.used
     return total
 
 
@@ -134,6 +134,11 @@ def _latent_flops(mixer: LatentAttention, load: Workload) -> int:
     return found + min(absorbed, expanded + again * (load.length - load.queries))
 
 
+def _encoder_tokens(load: Workload) -> int:
+    """Tokens whose cross-attention keys and values the step makes: all of the encoder's, or none."""
+    return load.batch * load.encoded if _is_first(load) else 0
+
+
 def _is_first(load: Workload) -> bool:
     """Whether the step takes in whole sequences, and so what an encoder has to read."""
     return load.queries == load.length
@@ -142,7 +147,8 @@ def _is_first(load: Workload) -> bool:
 def traffic_of(model: Model, load: Workload, gpus: int = 1) -> dict[str, float]:
     """Bytes that a step reads and writes on the busiest of ``gpus``."""
     tokens = load.batch * load.queries
-    weights = sum(_read(array, load.weights, tokens) * times for array, times in arrays(model).items())
+    met = model if _is_first(load) else replace(model, encoder=())
+    weights = sum(_read(array, load, tokens) * times for array, times in arrays(met).items())
     cache = written = states = 0
     for mixer, times in Counter(mixer for layer in model.layers for mixer in layer.mixers).items():
         each = token_bytes(mixer, load.cache, gpus)
@@ -168,13 +174,15 @@ def _unread(mixer: Mixer, load: Workload) -> int:
     return each * max(0, load.length - mixer.index_top * load.queries)
 
 
-def _read(array: Array, stored: WeightFormat, tokens: int) -> float:
+def _read(array: Array, load: Workload, tokens: int) -> float:
     """Bytes of an array that a step of so many tokens reads."""
     if isinstance(array, Vector):
-        return 0 if array.part == "positions" else array_bytes(array, stored)
+        return 0 if array.part == "positions" else array_bytes(array, load.weights)
+    if array.of_encoder and not _is_first(load):
+        return 0
     if array.part == "embedding" and array.used == 0:
         return tokens * array.outputs * 2  # a row to each token
-    one = matrix_bytes(array, stored)
+    one = matrix_bytes(array, load.weights)
     if array.copies <= 1:
         return one
     return one * array.copies * (1 - (1 - array.used / array.copies) ** tokens)

@@ -34,6 +34,7 @@ class Matrix:
     inputs: int
     copies: int = 1
     used: int = 1
+    of_encoder: bool = False  # multiplies what an encoder made, once, and no token of the decoder
 
     @property
     def numel(self) -> int:
@@ -144,7 +145,8 @@ def _attention(a: Attention, hidden: int) -> Iterator[Array]:
     if a.reuses_cache:
         k = v = 0
     # One by one: a quantised matrix has its scales to itself.
-    yield from (Matrix("attention", width, hidden) for width in (q, k, v))
+    yield Matrix("attention", q, hidden)
+    yield from (Matrix("attention", width, hidden, of_encoder=a.is_cross) for width in (k, v))
     yield Matrix("attention", hidden, a.heads * a.v_head_dim)
     biases = (q + k + v if a.qkv_bias else 0) + (hidden if a.out_bias else 0)
     yield Vector("biases", biases)

@@ -174,6 +174,24 @@ def test_the_ridges_of_the_table():
     assert {slug: round(gpus()[slug].ridge) for slug in ridges} == ridges
 
 
+def test_a_decoder_makes_the_encoder_s_keys_once():
+    """T5-base, by hand: after the first step neither the encoder nor its keys and values are made again."""
+    model, d = read_model("t5-base").model, 768
+    own = 12 * (4 * d * d + 2 * d * d + 2 * d * 3072)  # self, cross without its K and V, MLP
+    attended = 12 * 4 * 12 * 64 * (10 + 512)
+    later = Workload(10, encoder_len=512)
+    assert flops(model, later) == 2 * (own + 32128 * d) + attended
+    assert traffic_of(model, later)["weights"] == pytest.approx(2 * (own + 32128 * d), rel=1e-3)
+    assert traffic_of(model, later)["cache_written"] == 36 * 1024
+    first = traffic_of(model, prefill(later))
+    assert first["cache_written"] == first["cache_read"] == 36 * 1024 * (10 + 512)
+    assert first["weights"] == pytest.approx(2 * weigh(model).params, rel=1e-3)
+    encoder = 12 * (4 * d * d + 2 * d * 3072) * 2 * 512 + 12 * 4 * d * 512 * 512
+    keys = 12 * 2 * d * d * 2 * 512
+    prompt = 2 * (own * 10 + 32128 * d) + 12 * 4 * d * (55 + 10 * 512)
+    assert flops(model, prefill(later)) == encoder + keys + prompt
+
+
 def test_an_encoder_is_read_with_the_prompt_alone():
     model = read_model("t5-base").model
     first, later = (
