@@ -14,8 +14,10 @@ Two things make that fast, and both are here:
 Which keys anyone sees is decided before they are split: the splits share what lies between the first and the
 last visible key evenly, in whole tiles, so that a window over a long cache occupies them all.
 
-Shapes stand above values: BM rows and BN keys to a tile, D and DV the widths of keys and values, BD and BDV
-the same padded to powers of two.
+Names: ``i_`` a program's index, ``o_`` offsets along an axis, ``p_`` a pointer, ``b_`` a tile on chip, its
+shape above it in brackets. A tile has BM rows and BN keys; D and DV are the widths of keys and values, BD and
+BDV the same padded to powers of two. T are the Terms of the call, R the Queries of a tile
+(``kernels/flash/logits.py``), S the States of all splits (``merge.py``).
 
 Dao, Haziza, Massa and Sizov 2023, *Flash-Decoding for long-context inference*.
 """
@@ -31,7 +33,7 @@ from kernels.decode.merge import store_states
 from kernels.flash.kernel import attend_tile
 from kernels.flash.logits import describe_queries, extent, key_bounds, wanted
 from kernels.flash.memory import load_rows
-from kernels.flash.softmax import start
+from kernels.flash.softmax import forget_padding, start
 
 
 @triton.jit
@@ -96,8 +98,6 @@ def decode_split(
                 D, DV, BLOCK_D, BLOCK_DV, BLOCK_N, MASKED=True,
             )  # fmt: skip
 
-    # Padding of a ragged batch has seen nothing, not even the sink.
-    m, l = tl.where(R.inside, m, float("-inf")), tl.where(R.inside, l, 0.0)
-    b_o = tl.where(R.inside[:, None], b_o, 0.0)
+    m, l, b_o = forget_padding(m, l, b_o, R, T)
     o_state = i_split.to(tl.int64) * S.rows + (i_batch * num_heads + o_head) * q_len + o_m
     store_states(S, o_state, o_m < q_len, m, l, b_o, DV, BLOCK_DV)

@@ -14,7 +14,11 @@ keys may be split anywhere, split by anyone, and merged in any order, and only t
 is a key too, in one split and no other.
 
 Dao, Haziza, Massa and Sizov 2023, *Flash-Decoding*; Ye et al. 2024, *Cascade Inference* (FlashInfer), for the
-algebra. Names as in ``kernels/flash/kernel.py``; BR rows of queries and BS splits to a tile.
+algebra.
+
+Names: ``i_`` a program's index, ``o_`` offsets along an axis, ``p_`` a pointer, ``b_`` a tile on chip, its
+shape above it in brackets. A tile has BR rows of queries and BS splits; DV is the width of values, BDV the
+same padded to a power of two. S are the States of all splits.
 """
 
 # mypy: ignore-errors
@@ -26,7 +30,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from kernels.flash.softmax import empty, finish, finite
+from kernels.flash.softmax import empty, finish, shrink
 
 
 class States(NamedTuple):
@@ -37,12 +41,6 @@ class States(NamedTuple):
     p_l: Any  # [splits, rows]
     p_o: Any  # [splits, rows, DV]
     rows: Any
-
-
-@triton.jit
-def shrink(m, m_all):
-    """exp(m − m_all): by what a sum taken with the maximum m is multiplied when m_all ≥ m is the maximum."""
-    return tl.exp(m - finite(m_all))
 
 
 @triton.jit

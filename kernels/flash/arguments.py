@@ -13,10 +13,10 @@ import numpy as np
 import triton.language as tl
 
 from kernels.engines import Array, Place
+from kernels.flash.block_mask import block_mask
 from kernels.flash.codes import Codes
 from kernels.flash.logits import Terms
 from kernels.flash.memory import Matrix, Rows, Vector
-from kernels.flash.tile_map import tile_map
 from kernels.flash.tiles import padded_dim
 from kernels.operands import Operands
 from kernels.quantise import Quantised, QuantisedCache
@@ -115,7 +115,7 @@ def terms(given: Operands, tiles: Tiles, place: Place, *, group: int = 1) -> Ter
         mask=None if given.mask is None else matrix(given.mask.astype(np.int8), place),
         q_positions=vector(q_positions, place) if listed else None,
         kv_positions=vector(kv_positions, place) if listed else None,
-        visits=_visits(given, tiles, place, listed=listed, group=group),
+        block_mask=_block_mask(given, tiles, place, listed=listed, group=group),
         p_sinks=None if given.sinks is None else place(given.sinks.astype(np.float32)),
         p_q_lens=None if given.q_lens is None else place(given.q_lens.astype(np.int32)),
         p_kv_lens=None if given.kv_lens is None else place(given.kv_lens.astype(np.int32)),
@@ -155,11 +155,12 @@ def matrix(array: Array, place: Place) -> Matrix:
 
 def retiled(logit_terms: Terms, given: Operands, tiles: Tiles, place: Place) -> Terms:
     """``terms(given, tiles, place)`` from those for other tiles, with which it shares all else."""
-    return logit_terms._replace(
-        visits=_visits(given, tiles, place, listed=logit_terms.q_positions is not None)
-    )
+    listed = logit_terms.q_positions is not None
+    return logit_terms._replace(block_mask=_block_mask(given, tiles, place, listed=listed))
 
 
-def _visits(given: Operands, tiles: Tiles, place: Place, *, listed: bool, group: int = 1) -> Matrix | None:
-    found = tile_map(given, tiles, listed=listed, group=group)
+def _block_mask(
+    given: Operands, tiles: Tiles, place: Place, *, listed: bool, group: int = 1
+) -> Matrix | None:
+    found = block_mask(given, tiles, listed=listed, group=group)
     return None if found is None else matrix(found, place)

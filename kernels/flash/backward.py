@@ -25,7 +25,7 @@ Two ideas make this a matter of tiles. P is never stored: two numbers per row, m
 
     Δ_i = Σ_t P_it (dO_i · v_t) = dO_i · Σ_t P_it v_t = dO_i · O_i
 
-which ``row_dots`` computes beforehand. What is left are sums over queries (dK, dV) and over keys (dQ). Each
+which ``row_deltas`` computes beforehand. What is left are sums over queries (dK, dV) and over keys (dQ). Each
 has a kernel whose programs own the tile that is summed into, so that a sum stays on chip and in one order: no
 two programs add to one place, and equal inputs give equal bits. The price is that P is rebuilt twice.
 
@@ -33,8 +33,10 @@ two programs add to one place, and equal inputs give equal bits. The price is th
   it, and that can see the tile, stream past.
 * ``flash_backward_queries``: a program owns a tile of queries; keys stream past as in the forward pass.
 
-Names as in ``kernel.py`` but for the widths: D of keys and E of values, padded BD and BE, for dV is a
-gradient here.
+Names: ``i_`` a program's index, ``o_`` offsets along an axis, ``p_`` a pointer, ``b_`` a tile on chip, its
+shape above it in brackets. BM and BN are the tile sizes; the widths are D of keys and E of values, for dV is
+a gradient here, padded BD and BE. T are the Terms of the call, R the Queries of a tile (``logits.py``), B
+what rebuilds their weights.
 
 Dao et al. 2022, *FlashAttention*, appendix B; Dao 2023, *FlashAttention-2*, algorithm 2 (there one kernel
 makes all three, and adds to dQ atomically; and P comes from the LSE alone, but see ``softmax.py``).
@@ -70,12 +72,12 @@ class Rebuild(NamedTuple):
     Q: Any  # Rows, D wide
     dO: Any  # Rows, E wide
     kept: Any  # kernels.flash.softmax.Kept
-    p_dots: Any  # float32, Δ
+    p_delta: Any  # float32, Δ
 
 
 @triton.jit
-def row_dots(
-    O, dO, p_dots, T, num_heads, q_len, kv_len,
+def row_deltas(
+    O, dO, p_delta, T, num_heads, q_len, kv_len,
     E: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_M: tl.constexpr,
 ):  # fmt: skip
     """Δ_i = dO_i · O_i for one tile of queries of one head; 0 for padding, which is not read.
@@ -90,7 +92,7 @@ def row_dots(
     # [BM, BE]
     b_o = load_rows(O, i_batch, i_head, o_m, n_queries, E, BLOCK_E).to(tl.float32)
     b_do = load_rows(dO, i_batch, i_head, o_m, n_queries, E, BLOCK_E).to(tl.float32)
-    tl.store(p_dots + i_row * q_len + o_m, tl.sum(b_o * b_do, 1), mask=o_m < q_len)
+    tl.store(p_delta + i_row * q_len + o_m, tl.sum(b_o * b_do, 1), mask=o_m < q_len)
 
 
 @triton.jit
@@ -101,18 +103,18 @@ def load_queries(
     """(Q [BM, BD], dO [BM, BE], m, l and Δ [BM] each) of a tile of queries; the weights of padding are 0."""
     o_row = (i_batch * num_heads + i_head) * q_len + o_m
     m, l = load_kept(B.kept, o_row, o_m < n_queries)
-    dots = tl.load(B.p_dots + o_row, mask=o_m < n_queries, other=0.0)
+    delta = tl.load(B.p_delta + o_row, mask=o_m < n_queries, other=0.0)
     b_q = load_rows(B.Q, i_batch, i_head, o_m, n_queries, D, BLOCK_D)
-    return b_q, load_rows(B.dO, i_batch, i_head, o_m, n_queries, E, BLOCK_E), m, l, dots
+    return b_q, load_rows(B.dO, i_batch, i_head, o_m, n_queries, E, BLOCK_E), m, l, delta
 
 
 @triton.jit
-def rebuilt(b_q, b_do, m, l, dots, b_k, b_v, R, T, o_n, n_keys, MASKED: tl.constexpr):
+def rebuilt(b_q, b_do, m, l, delta, b_k, b_v, R, T, o_n, n_keys, MASKED: tl.constexpr):
     """(P, ds), each [BM, BN] float32, of queries R and keys o_n; ds without the scale."""
     b_s = softcapped(scores(b_q, b_k, T.scale), T)
     b_p = weights_of(logits(b_s, R, T, o_n, n_keys, MASKED), m, l)
     b_dp = tl.dot(b_do, tl.trans(b_v), input_precision="ieee")
-    b_ds = b_p * (b_dp - dots[:, None])
+    b_ds = b_p * (b_dp - delta[:, None])
     if T.softcap is not None:
         b_tanh = b_s / T.softcap
         b_ds *= 1 - b_tanh * b_tanh
@@ -129,10 +131,10 @@ def add_queries(
     o_m = m_start + tl.arange(0, BLOCK_M)
     o_head = tl.full([BLOCK_M], i_head, tl.int32)
     R = describe_queries(T, i_batch, o_head, o_m, n_queries, n_keys, offset)
-    b_q, b_do, m, l, dots = load_queries(
+    b_q, b_do, m, l, delta = load_queries(
         B, i_batch, i_head, o_m, num_heads, q_len, n_queries, D, E, BLOCK_D, BLOCK_E
     )
-    b_p, b_ds = rebuilt(b_q, b_do, m, l, dots, b_k, b_v, R, T, o_n, n_keys, MASKED)
+    b_p, b_ds = rebuilt(b_q, b_do, m, l, delta, b_k, b_v, R, T, o_n, n_keys, MASKED)
     # [BN, BE], [BN, BD]; P and ds take the inputs' dtype for the tensor cores, the sums stay float32
     b_dv = tl.dot(tl.trans(as_factor(b_p, T, b_do.dtype)), b_do, b_dv, input_precision="ieee")
     b_dk = tl.dot(tl.trans(as_factor(b_ds, T, b_q.dtype)), b_q, b_dk, input_precision="ieee")
@@ -141,15 +143,14 @@ def add_queries(
 
 @triton.jit
 def flash_backward_keys(
-    B, K, V, dK, dV, T, num_heads, group, q_len, kv_len,
+    B, K, V, dK, dV, T, num_heads, num_kv_heads, group, q_len, kv_len,
     D: tl.constexpr, E: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """dK and dV of one tile of keys of one key head. Grid: (batch · num_heads / group, ⌈kv_len / BLOCK_N⌉).
+    """dK and dV of one tile of keys of one key head. Grid: (batch · num_kv_heads, ⌈kv_len / BLOCK_N⌉).
 
-    K, dK [batch, num_heads / group, kv_len, D], V, dV likewise, E wide. Keys that no query sees get 0.
+    K, dK [batch, num_kv_heads, kv_len, D], V, dV likewise, E wide. Keys that no query sees get 0.
     """
-    num_kv_heads = num_heads // group
     i_row = tl.program_id(0).to(tl.int64)
     i_batch, i_kv_head = i_row // num_kv_heads, i_row % num_kv_heads
     n_queries, n_keys, offset = extent(T, i_batch, q_len, kv_len)
@@ -184,7 +185,7 @@ def flash_backward_keys(
 
 @triton.jit
 def add_keys(
-    K, V, T, R, b_q, b_do, m, l, dots, b_dq, i_kv_head, n_start, n_keys,
+    K, V, T, R, b_q, b_do, m, l, delta, b_dq, i_kv_head, n_start, n_keys,
     D: tl.constexpr, E: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr,
     BLOCK_N: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
@@ -192,7 +193,7 @@ def add_keys(
     o_n = n_start + tl.arange(0, BLOCK_N)
     b_k = load_rows(K, R.i_batch, i_kv_head, o_n, n_keys, D, BLOCK_D)
     b_v = load_rows(V, R.i_batch, i_kv_head, o_n, n_keys, E, BLOCK_E)
-    _, b_ds = rebuilt(b_q, b_do, m, l, dots, b_k, b_v, R, T, o_n, n_keys, MASKED)
+    _, b_ds = rebuilt(b_q, b_do, m, l, delta, b_k, b_v, R, T, o_n, n_keys, MASKED)
     # [BM, BD]
     return tl.dot(as_factor(b_ds, T, b_k.dtype), b_k, b_dq, input_precision="ieee")
 
@@ -216,7 +217,7 @@ def flash_backward_queries(
     o_m = i_m * BLOCK_M + tl.arange(0, BLOCK_M)
     o_head = tl.full([BLOCK_M], i_head, tl.int32)
     R = describe_queries(T, i_batch, o_head, o_m, n_queries, n_keys, offset)
-    b_q, b_do, m, l, dots = load_queries(
+    b_q, b_do, m, l, delta = load_queries(
         B, i_batch, i_head, o_m, num_heads, q_len, n_queries, D, E, BLOCK_D, BLOCK_E
     )
     b_dq = tl.full([BLOCK_M, BLOCK_D], 0.0, tl.float32)
@@ -226,13 +227,13 @@ def flash_backward_queries(
     n_from, n_full, n_to = key_bounds(T, first, last, n_keys, offset, BLOCK_N)
     for n_start in range(n_from, n_full, BLOCK_N):
         b_dq = add_keys(
-            K, V, T, R, b_q, b_do, m, l, dots, b_dq, i_kv_head, n_start, n_keys,
+            K, V, T, R, b_q, b_do, m, l, delta, b_dq, i_kv_head, n_start, n_keys,
             D, E, BLOCK_D, BLOCK_E, BLOCK_N, MASKED=False,
         )  # fmt: skip
     for n_start in range(n_full, n_to, BLOCK_N):
         if wanted(T, i_batch, i_head, i_m, n_start, BLOCK_N):
             b_dq = add_keys(
-                K, V, T, R, b_q, b_do, m, l, dots, b_dq, i_kv_head, n_start, n_keys,
+                K, V, T, R, b_q, b_do, m, l, delta, b_dq, i_kv_head, n_start, n_keys,
                 D, E, BLOCK_D, BLOCK_E, BLOCK_N, MASKED=True,
             )  # fmt: skip
 

@@ -21,6 +21,9 @@ Where the scales go, with one for each token, k_j = a_j · decode(k codes) and v
                                                   scaled keys are not. Before the softcap, which bends it.
     O_i += p_ij · (decode(v_j) · b_j)             on the values, rounded to their dtype: the float16 weight
                                                   p · b underflows where b is 10⁻⁴, max|v| over 57344.
+
+Names: ``i_`` a program's index, ``o_`` offsets along an axis, ``p_`` a pointer, ``b_`` a tile on chip, its
+shape above it in brackets.
 """
 
 # mypy: ignore-errors

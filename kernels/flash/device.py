@@ -13,7 +13,7 @@ from triton.runtime.errors import OutOfResources
 from kernels.engines import Array, CannotRunError
 from kernels.engines.tensors import to_tensor
 from kernels.flash.interpreter import INTERPRETED, patched_once
-from kernels.flash.tiles import next_power_of_two
+from kernels.flash.tiles import INTERPRETER_BLOCK, next_power_of_two
 from kernels.spec.model import RunSpec
 from kernels.targets import nearest
 
@@ -101,7 +101,10 @@ def check_grid(name: str, grid: tuple[int, ...]) -> None:
             )
 
 
-def rows_of_a_program(length: int, block: int) -> int:
-    """``block``, a power of two, or as many more as keep the programs for ``length`` rows within an axis of a
-    grid that is not the first."""
+def rows_of_a_program(length: int, block: int, *, interpreted: bool) -> int:
+    """Of a kernel that reads and writes each row once: ``block``, a power of two, or as many more as keep the
+    programs for ``length`` rows within an axis of a grid that is not the first; in the interpreter all that
+    there are, as far as Triton's largest tile goes."""
+    if interpreted:
+        return min(INTERPRETER_BLOCK, next_power_of_two(length))
     return max(block, next_power_of_two(-(-length // GRID_LIMITS[1])))

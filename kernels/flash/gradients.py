@@ -11,7 +11,7 @@ import triton
 
 from kernels.engines import Array, Kernels, Place
 from kernels.flash.arguments import Shapes, rows, shared_arguments, terms
-from kernels.flash.backward import Rebuild, flash_backward_keys, flash_backward_queries, row_dots
+from kernels.flash.backward import Rebuild, flash_backward_keys, flash_backward_queries, row_deltas
 from kernels.flash.device import Launch, launch
 from kernels.flash.logits import Terms
 from kernels.flash.softmax import Kept
@@ -23,7 +23,7 @@ from kernels.tuning import Tiles
 
 # Which gradients take each kernel, in the order of their launch.
 MADE_BY = {
-    "row_dots": ("dq", "dk", "dv"),
+    "row_deltas": ("dq", "dk", "dv"),
     "flash_backward_keys": ("dk", "dv"),
     "flash_backward_queries": ("dq",),
 }
@@ -34,7 +34,7 @@ def kernels_of(spec: RunSpec, given: Operands, place: Place) -> Kernels:
     if not any(name in spec.returns for name in GRADIENTS):
         return
     inputs, full = place(given.q, spec.dtype), place(given.q, "float32")
-    pointers = dict.fromkeys(("q", "k", "v", "out", "dout", *GRADIENTS), inputs) | {"dots": full}
+    pointers = dict.fromkeys(("q", "k", "v", "out", "dout", *GRADIENTS), inputs) | {"delta": full}
     tiles = launched(spec, place.target)["flash_backward_keys"]
     logit_terms = terms(given, tiles, place)
     launches = backward_launches(pointers, Kept(full, full), Shapes.of(given), logit_terms, tiles)
@@ -65,7 +65,7 @@ def backward(
     for the ``tiles`` (block_m, block_n) of the backward pass.
     """
     pointers = {"q": q, "k": k, "v": v, "out": out, "dout": dout}
-    for name, like in (("dots", kept.p_m), ("dq", q), ("dk", k), ("dv", v)):
+    for name, like in (("delta", kept.p_m), ("dq", q), ("dk", k), ("dv", v)):
         pointers[name] = torch.empty(tuple(like.shape), dtype=like.dtype, device=like.device)
     shapes = Shapes(tuple(q.shape), tuple(k.shape), tuple(v.shape))
     for one in backward_launches(pointers, kept, shapes, logit_terms, tiles):
@@ -77,23 +77,24 @@ def backward(
 def backward_launches(
     pointers: Mapping[str, Any], kept: Kept, shapes: Shapes, logit_terms: Terms, tiles: Tiles
 ) -> list[Launch]:
-    """Of every kernel. ``pointers``: of q, k, v, out, dout, dq, dk, dv, and of dots, Δ, which row_dots makes
-    for the others."""
+    """Of every kernel. ``pointers``: of q, k, v, out, dout, dq, dk, dv, and of delta, which row_deltas
+    makes for the others."""
     v_dim = shapes.v[3]
     shape_of = {"q": shapes.q, "k": shapes.k, "v": shapes.v, "dq": shapes.q, "dk": shapes.k, "dv": shapes.v}
     shape_of |= dict.fromkeys(("out", "dout"), (*shapes.q[:3], v_dim))
     at = {name: rows(pointers[name], shape) for name, shape in shape_of.items()}
     shared = shared_arguments(shapes, logit_terms, tiles) | {"E": v_dim, "BLOCK_E": padded_dim(v_dim)}
     by_row = ("T", "num_heads", "q_len", "kv_len", "E", "BLOCK_E", "BLOCK_M")
-    rebuild = Rebuild(at["q"], at["dout"], kept, pointers["dots"])
+    rebuild = Rebuild(at["q"], at["dout"], kept, pointers["delta"])
     both = {"B": rebuild, "K": at["k"], "V": at["v"], **shared}
-    dots = {"O": at["out"], "dO": at["dout"], "p_dots": pointers["dots"]}
-    dots |= {name: shared[name] for name in by_row}
-    keys, queries = {**both, "dK": at["dk"], "dV": at["dv"]}, {**both, "dQ": at["dq"]}
+    deltas = {"O": at["out"], "dO": at["dout"], "p_delta": pointers["delta"]}
+    deltas |= {name: shared[name] for name in by_row}
+    keys = {**both, "num_kv_heads": shapes.k[1], "dK": at["dk"], "dV": at["dv"]}
+    queries = {**both, "dQ": at["dq"]}
     by_queries = (shapes.q[0] * shapes.q[1], triton.cdiv(shapes.q[2], tiles[0]))
     by_keys = (shapes.k[0] * shapes.k[1], triton.cdiv(shapes.k[2], tiles[1]))
     return [
-        Launch("row_dots", row_dots, dots, by_queries),
+        Launch("row_deltas", row_deltas, deltas, by_queries),
         Launch("flash_backward_keys", flash_backward_keys, keys, by_keys),
         Launch("flash_backward_queries", flash_backward_queries, queries, by_queries),
     ]

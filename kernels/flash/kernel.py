@@ -10,8 +10,9 @@ without ever holding a whole row of logits. One program owns one tile of BLOCK_M
 keys and values stream past it, and three running values per row say all that must be remembered of the keys
 seen so far: the online softmax (``softmax.py``). Each array comes with its strides (``memory.py``).
 
-Shapes stand above values: BM, BN are the tile sizes, D and DV the widths of keys and values, BD and BDV the
-same padded to powers of two.
+Names: ``i_`` a program's index, ``o_`` offsets along an axis, ``p_`` a pointer, ``b_`` a tile on chip, its
+shape above it in brackets. BM and BN are the tile sizes, D and DV the widths of keys and values, BD and BDV
+the same padded to powers of two. T are the Terms of the call, R the Queries of a tile (``logits.py``).
 
 Dao et al. 2022, *FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness*; Dao 2023,
 *FlashAttention-2* (queries outside, one division at the end).
@@ -36,7 +37,7 @@ from kernels.flash.logits import (
     wanted,
 )
 from kernels.flash.memory import load_rows, store_rows
-from kernels.flash.softmax import finish, start, step, store_kept
+from kernels.flash.softmax import finish, forget_padding, start, step, store_kept
 
 
 @triton.jit
@@ -51,10 +52,10 @@ def attend_tile(
     # [BM, BN]
     b_s = times_scales(scores(b_q, b_k, T.scale), K, R.i_batch, i_kv_head, o_n, n_keys)
     b_s = logits(softcapped(b_s, T), R, T, o_n, n_keys, MASKED)
-    b_p, m, l, shrink = step(b_s, m, l)
+    b_p, m, l, by = step(b_s, m, l)
     b_v = load_values(V, R.i_batch, i_kv_head, o_n, n_keys, DV, BLOCK_DV, b_q.dtype)
     # [BM, BDV]; the weights take V's dtype for the tensor cores, the sum stays float32
-    b_o = tl.dot(as_factor(b_p, T, b_v.dtype), b_v, b_o * shrink[:, None], input_precision="ieee")
+    b_o = tl.dot(as_factor(b_p, T, b_v.dtype), b_v, b_o * by[:, None], input_precision="ieee")
     return m, l, b_o
 
 
@@ -100,11 +101,8 @@ def flash_forward(
                 D, DV, BLOCK_D, BLOCK_DV, BLOCK_N, MASKED=True,
             )  # fmt: skip
 
+    m, l, b_o = forget_padding(m, l, b_o, R, T)
     b_o, lse = finish(m, l, b_o)
-    if T.p_q_lens is not None:
-        # Padding of a ragged batch: no output, and no sink either.
-        b_o = tl.where(R.inside[:, None], b_o, 0.0)
-        lse = tl.where(R.inside, lse, float("-inf"))
     store_rows(O, i_batch, i_head, o_m, q_len, b_o, DV, BLOCK_DV)
     tl.store(p_lse + i_row * q_len + o_m, lse, mask=o_m < q_len)
     store_kept(kept, i_row * q_len + o_m, m, l, o_m < q_len)

@@ -17,8 +17,9 @@ query i at i + offset, which says both alignments, a past, and ragged batches.
 Positions that count by one make of the window a band, whose edges are arithmetic: ``key_bounds`` and
 ``query_bounds`` say which tiles lie outside it and are never loaded, and which lie inside and need no mask.
 
-A tile has BM queries and BN keys. T are the ``Terms`` of the whole call, R the ``Queries`` of a tile; other
-names as in ``memory.py``.
+Names: ``i_`` a program's index, ``o_`` offsets along an axis, ``p_`` a pointer, ``b_`` a tile on chip, its
+shape above it in brackets. A tile has BM queries and BN keys. T are the Terms of the call, R the Queries of a
+tile.
 """
 
 # mypy: ignore-errors
@@ -47,7 +48,7 @@ class Terms(NamedTuple):
     mask: Any = None  # Matrix of int8, 0 forbids
     q_positions: Any = None  # Vector [batch, q_len]; with it kv_positions, instead of the offset
     kv_positions: Any = None  # Vector [batch, kv_len]
-    visits: Any = None  # Matrix of int8 over tiles: 0 where no query of the tile sees any key of the tile
+    block_mask: Any = None  # Matrix of int8 [batch, heads, query tiles, key tiles], see ``wanted``
     p_sinks: Any = None  # [heads]
     p_q_lens: Any = None  # [batch] int32: rows beyond are padding
     p_kv_lens: Any = None  # [batch] int32
@@ -202,7 +203,7 @@ def may_forbid_anywhere(T):
     """Whether no tile is known to be free of forbidden pairs: there are matrices, or a window whose positions
     are listed; or a left edge, for which a third loop over the tiles inside is not worth its code."""
     listed: tl.constexpr = (T.q_positions is not None) and (T.right is not None)
-    looks: tl.constexpr = (T.left is not None) or (T.mask is not None) or (T.visits is not None) or listed
+    looks: tl.constexpr = (T.left is not None) or (T.mask is not None) or (T.block_mask is not None) or listed
     return looks
 
 
@@ -212,7 +213,8 @@ def key_bounds(T, first, last, n_keys, offset, BLOCK_N: tl.constexpr):
     of BLOCK_N.
 
     No query sees a key before n_from or from n_to on, and those tiles are never loaded; every query sees
-    every key from n_from to n_full, which need no mask.
+    every key from n_from to n_full, which need no mask. Under a causal mask the first query sees the fewest
+    keys, so it decides n_full, and the last sees the most, so it decides n_to.
     """
     n_from, n_full, n_to = 0, n_keys // BLOCK_N * BLOCK_N, n_keys
     if T.p_q_lens is not None:
@@ -263,11 +265,12 @@ def query_bounds(T, first, n_queries, n_keys, offset, BLOCK_M: tl.constexpr, BLO
 
 @triton.jit
 def wanted(T, i_batch, i_head, i_m, n_start, BLOCK_N: tl.constexpr):
-    """Whether any query of the tile i_m sees any key of the tile that starts at n_start."""
-    if T.visits is None:
+    """Whether any query of the tile i_m sees any key of the tile that starts at n_start. Where a tile holds
+    all heads that share a key head, as in decoding, i_head is that key head."""
+    if T.block_mask is None:
         is_wanted: tl.constexpr = True
     else:
-        X = T.visits
+        X = T.block_mask
         o_tile = i_batch * X.stride_batch + i_head * X.stride_head + i_m * X.stride_row
         is_wanted = tl.load(X.p + o_tile + n_start // BLOCK_N * X.stride_col) != 0
     return is_wanted

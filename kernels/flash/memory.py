@@ -4,8 +4,8 @@ A kernel takes each array as a small named tuple: a pointer and the distances, i
 row, head, token to the next. A field that is None is known to be absent when the kernel is compiled, and the
 code that would use it is never generated.
 
-Names in all kernel files: capitals (Q, K, V) such arrays, ``i_`` a program's index, ``o_`` offsets along an
-axis, ``p_`` a pointer, ``b_`` a tile held on chip, with its shape in brackets.
+Names: ``i_`` a program's index, ``o_`` offsets along an axis, ``p_`` a pointer, ``b_`` a tile on chip, its
+shape above it in brackets. Capitals (Q, K, V) are arrays as they are defined here.
 """
 
 # mypy: ignore-errors
@@ -27,7 +27,8 @@ class Pages(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """An array [batch, heads, len, dim] whose last axis is contiguous.
+    """An array [batch, heads, len, dim] whose last axis is contiguous; a stride of 0 shares, as when
+    all heads read the same.
 
     With ``pages`` the first axis counts pages: [num_blocks, heads, page_size, dim] in any order of strides.
     With ``codes`` it holds bytes, which ``codes.py`` reads.

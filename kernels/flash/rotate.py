@@ -4,8 +4,11 @@
     y′ = x · sin + y · cos
 
 The pairs are neighbours (interleaved) or a half apart; the rest of the row passes unchanged. Turning by the
-negative angle undoes it, which is also what its gradient needs. Su et al. 2021, *RoFormer*, eq. 15 and 34.
-Names as in ``memory.py``.
+negative angle undoes it, which is also what its gradient needs. cos and sin already hold the attention factor
+of a scaling that has one. Su et al. 2021, *RoFormer*, eq. 15 and 34.
+
+Names: ``i_`` a program's index, ``o_`` offsets along an axis, ``p_`` a pointer, ``b_`` a tile on chip, its
+shape above it in brackets.
 """
 
 # mypy: ignore-errors

@@ -12,7 +12,7 @@ from kernels.engines import Array, Kernels, Place
 from kernels.flash.arguments import Shape, rows
 from kernels.flash.device import Launch, Memory, launch, rows_of_a_program
 from kernels.flash.rotate import rotate_rows
-from kernels.flash.tiles import INTERPRETER_BLOCK, next_power_of_two, padded_dim
+from kernels.flash.tiles import padded_dim
 from kernels.operands import Rotate
 
 GPU_BLOCK = 32  # rows of a program: each is read and written once, so that few registers are needed
@@ -49,10 +49,7 @@ def rotation(
     source, turned, cos, sin = pointers
     batch, heads, length, dim = shape
     pairs = table_shape[-1]
-    if target is None:
-        block = min(INTERPRETER_BLOCK, next_power_of_two(length))
-    else:
-        block = rows_of_a_program(length, GPU_BLOCK)
+    block = rows_of_a_program(length, GPU_BLOCK, interpreted=target is None)
     arguments = {
         "X": rows(source, shape),
         "Y": rows(turned, shape),

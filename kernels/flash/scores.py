@@ -5,7 +5,11 @@ them.
     weights = exp(masked − m) / l
 
 The weights need no second softmax: m and l of each row, the maximum and the sum, are what the forward pass
-ended with (``softmax.py``). The backward pass rebuilds them in the same way. Names as in ``kernel.py``.
+ended with (``softmax.py``). The backward pass rebuilds them in the same way.
+
+Names: ``i_`` a program's index, ``o_`` offsets along an axis, ``p_`` a pointer, ``b_`` a tile on chip, its
+shape above it in brackets. BM and BN are the tile sizes, D is the width of keys, BD the same padded to a
+power of two. T are the Terms of the call, R the Queries of a tile (``logits.py``).
 """
 
 # mypy: ignore-errors

@@ -10,7 +10,11 @@ From m and l every weight of a row can be made again, P = exp(s − m) / l. From
 but not when logits are large: beside m = 2²² a float32 counts in halves, and ln l is rounded away. So whoever
 needs weights again keeps both (as FlashAttention did, before FlashAttention-2 kept the LSE alone).
 
-Before a row has seen a key, m = −∞, l = 0 and O = 0. Names as in ``kernel.py``.
+Before a row has seen a key, m = −∞, l = 0 and O = 0.
+
+Names: ``i_`` a program's index, ``o_`` offsets along an axis, ``p_`` a pointer, ``b_`` a tile on chip, its
+shape above it in brackets. A tile has BM queries, BN keys and BDV columns of values. T are the Terms of the
+call, R the Queries of a tile (``logits.py``).
 """
 
 # mypy: ignore-errors
@@ -63,6 +67,12 @@ def positive(l):
 
 
 @triton.jit
+def shrink(m, m_all):
+    """exp(m − m_all): by what a sum taken with the maximum m is multiplied when m_all ≥ m is the maximum."""
+    return tl.exp(m - finite(m_all))
+
+
+@triton.jit
 def step(b_s, m, l):
     """Take one tile of logits [BM, BN] into the running maximum and sum.
 
@@ -70,10 +80,17 @@ def step(b_s, m, l):
     summed before must shrink.
     """
     m_new = tl.maximum(m, tl.max(b_s, 1))
-    m_finite = finite(m_new)
-    b_p = tl.exp(b_s - m_finite[:, None])
-    shrink = tl.exp(m - m_finite)
-    return b_p, m_new, l * shrink + tl.sum(b_p, 1), shrink
+    b_p, by = tl.exp(b_s - finite(m_new)[:, None]), shrink(m, m_new)
+    return b_p, m_new, l * by + tl.sum(b_p, 1), by
+
+
+@triton.jit
+def forget_padding(m, l, b_o, R, T):
+    """(m, l, O) in which the padding of a ragged batch has seen nothing, not even the sink."""
+    if T.p_q_lens is not None:
+        m, l = tl.where(R.inside, m, float("-inf")), tl.where(R.inside, l, 0.0)
+        b_o = tl.where(R.inside[:, None], b_o, 0.0)
+    return m, l, b_o
 
 
 @triton.jit

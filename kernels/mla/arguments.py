@@ -16,10 +16,12 @@ from kernels.flash.logits import Terms
 from kernels.flash.memory import Matrix, Rows
 from kernels.flash.tiles import padded_dim
 from kernels.mla.forms import projection_tiles
-from kernels.mla.kernel import latent_attention, project
+from kernels.mla.kernel import latent_attention, project, share_columns
 from kernels.operands import Operands
 from kernels.spec.latent import MLA_INPUTS
 from kernels.tuning import Tiling
+
+SHARED_BLOCK = 32  # rows of a program of ``share_columns`` on a GPU
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def absorbed_launches(
     product = partial(_projection, dtype=dtype, interpreted=interpreted)
     queries, sums = rows(at["absorbed"], shapes.sums), rows(at["sums"], shapes.sums)
     out = rows(at["out"], shapes.out)
-    w_uk, w_uv = (Matrix(at[name], *strides(getattr(shapes, name))) for name in ("w_uk", "w_uv"))
+    w_uk, w_uv = _weights(shapes, at)
     transposed = w_uk._replace(stride_row=w_uk.stride_col, stride_col=w_uk.stride_row)
     q_nope, q_rope, latents, k_rope = (
         rows(at[name], getattr(shapes, name)) for name in ("q_nope", "q_rope", "c_kv", "k_rope")
@@ -121,18 +123,43 @@ def expanded_launches(
 ) -> list[Launch]:
     """Keys and values made, for ``flash_forward`` to come after.
 
-    ``at``: the pointers, by name: the inputs, ``keys`` and ``values``. Of each key the part that is made from
-    a latent is written, its first columns.
+    ``at``: the pointers, by name: the inputs, ``keys`` and ``values``. The first columns of a key are made
+    from a latent, the others are k_rope.
     """
     product = partial(_projection, dtype=dtype, interpreted=interpreted)
     latents = rows(at["c_kv"], shapes.c_kv)
-    w_uk, w_uv = (Matrix(at[name], *strides(getattr(shapes, name))) for name in ("w_uk", "w_uv"))
+    w_uk, w_uv = _weights(shapes, at)
     keys, values = rows(at["keys"], shapes.keys), rows(at["values"], shapes.values)
     made = (*shapes.keys[:3], shapes.w_uk[3])
     return [
         product("expand_keys", latents, w_uk, keys, x_shape=shapes.c_kv, y_shape=made),
         product("expand_values", latents, w_uv, values, x_shape=shapes.c_kv, y_shape=shapes.values),
+        _sharing(rows(at["k_rope"], shapes.k_rope), keys, shapes, interpreted=interpreted),
     ]
+
+
+def _weights(shapes: LatentShapes, at: Mapping[str, Any]) -> tuple[Matrix, Matrix]:
+    """w_uk and w_uv."""
+    w_uk, w_uv = (Matrix(at[name], *strides(getattr(shapes, name))) for name in ("w_uk", "w_uv"))
+    return w_uk, w_uv
+
+
+def _sharing(k_rope: Rows, keys: Rows, shapes: LatentShapes, *, interpreted: bool) -> Launch:
+    """Of ``share_columns``, which brings k_rope to the keys of every head."""
+    batch, heads, length, _ = shapes.keys
+    width = shapes.k_rope[3]
+    block = rows_of_a_program(length, SHARED_BLOCK, interpreted=interpreted)
+    arguments = {
+        "X": k_rope,
+        "Y": keys,
+        "num_heads": heads,
+        "length": length,
+        "FIRST": shapes.w_uk[3],
+        "WIDTH": width,
+        "BLOCK_WIDTH": padded_dim(width),
+        "BLOCK_M": block,
+    }
+    return Launch("share_rope", share_columns, arguments, (batch * heads, triton.cdiv(length, block)))
 
 
 def _projection(
@@ -153,7 +180,7 @@ def _projection(
         num_rows, width_in, width_out, dtype, interpreted=interpreted
     )
     if not interpreted:
-        block_m = rows_of_a_program(num_rows, block_m)
+        block_m = rows_of_a_program(num_rows, block_m, interpreted=False)
     arguments = {
         "X": x,
         "W": w,

@@ -19,14 +19,19 @@ again. ``latent_attention`` computes that: each row of the cache is read once, a
 of every head in the tile. A decoded token has one query per head, too few rows to fill a tile; so a tile
 holds (query, head) pairs, all heads of a query next to each other.
 
-``project`` computes the products with W^UK and W^UV on either side.
+``project`` computes the products with W^UK and W^UV on either side; in the expanded form ``share_columns``
+brings k_j to the keys of all heads.
 
 DeepSeek-AI 2024, *DeepSeek-V2*, arXiv 2405.04434, §2.1.2 (latents), §2.1.3 (decoupled RoPE) and the remark on
 absorbing in §2.1.2. There c_j is c^KV_j, k_j is k^R_j, nope and rope are q^C and q^R, and matrices stand on
 the left of what they multiply: our W_h is the transpose of the rows of W that belong to head h. (There W^UV
 goes into the output matrix W^O, which is no part of this.) Logits, masks and the online softmax are those of
-``kernels/flash``. Names as in ``kernels/flash/memory.py``: BM rows of queries, BN keys, C and ROPE the widths
-of latents and of rotated keys, BC and BR the same padded to powers of two.
+``kernels/flash``.
+
+Names: ``i_`` a program's index, ``o_`` offsets along an axis, ``p_`` a pointer, ``b_`` a tile on chip, its
+shape above it in brackets. A tile has BM rows of queries and BN keys; C and ROPE are the widths of latents
+and of rotated keys, BC and BR the same padded to powers of two. T are the Terms of the call, R the Queries of
+a tile (``kernels/flash/logits.py``).
 """
 
 # mypy: ignore-errors
@@ -38,7 +43,7 @@ import triton.language as tl
 
 from kernels.flash.logits import as_factor, describe_queries, extent, key_bounds, logits, softcapped
 from kernels.flash.memory import load_rows, row_starts, store_rows
-from kernels.flash.softmax import finish, start, step
+from kernels.flash.softmax import finish, forget_padding, start, step
 
 
 @triton.jit
@@ -55,20 +60,20 @@ def latent_tile(
     b_s = tl.dot(b_q_rope, tl.trans(b_k_rope), input_precision="ieee")
     b_s = tl.dot(b_q, tl.trans(b_c), b_s, input_precision="ieee") * T.scale
     b_s = logits(softcapped(b_s, T), R, T, o_n, n_keys, MASKED)
-    b_p, m, l, shrink = step(b_s, m, l)
+    b_p, m, l, by = step(b_s, m, l)
     # [BM, BC]; the value is the tile that was the key
-    b_o = tl.dot(as_factor(b_p, T, b_c.dtype), b_c, b_o * shrink[:, None], input_precision="ieee")
+    b_o = tl.dot(as_factor(b_p, T, b_c.dtype), b_c, b_o * by[:, None], input_precision="ieee")
     return m, l, b_o
 
 
 @triton.jit
 def wanted_by_any(T, R, o_m, n_start, BLOCK_N: tl.constexpr):
-    """Whether any query of the tile sees any key of the tile that starts at n_start; T.visits has a row for
-    each query."""
-    if T.visits is None:
+    """Whether any query of the tile sees any key of the tile that starts at n_start; here the block
+    mask has one head for all and a row for each query."""
+    if T.block_mask is None:
         is_wanted: tl.constexpr = True
     else:
-        X = T.visits
+        X = T.block_mask
         p_row = X.p + R.i_batch * X.stride_batch + o_m.to(tl.int64) * X.stride_row
         b_seen = tl.load(p_row + n_start // BLOCK_N * X.stride_col, mask=R.inside, other=0)
         is_wanted = tl.max(b_seen.to(tl.int32), 0) != 0
@@ -115,10 +120,8 @@ def latent_attention(
                 C, ROPE, BLOCK_C, BLOCK_ROPE, BLOCK_N, MASKED=True,
             )  # fmt: skip
 
+    m, l, b_o = forget_padding(m, l, b_o, R, T)
     b_o, lse = finish(m, l, b_o)
-    # Padding of a ragged batch: no output, and no sink either.
-    b_o = tl.where(R.inside[:, None], b_o, 0.0)
-    lse = tl.where(R.inside, lse, float("-inf"))
     store_rows(O, i_batch, o_head, o_m, q_len, b_o, C, BLOCK_C)
     tl.store(p_lse + (i_batch * num_heads + o_head) * q_len + o_m, lse, mask=o_m < q_len)
 
@@ -155,3 +158,23 @@ def project(
     p_y = Y.p + row_starts(Y, o_batch, i_head, o_token, b_inside)[:, None] + o_out[None, :]
     b_mask = b_inside[:, None] & (o_out[None, :] < width_out)
     tl.store(p_y, b_y.to(Y.p.dtype.element_ty), mask=b_mask)
+
+
+@triton.jit
+def share_columns(
+    X, Y, num_heads, length,
+    FIRST: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BLOCK_M: tl.constexpr,
+):  # fmt: skip
+    """X as the columns FIRST to FIRST + WIDTH of every head of Y.
+
+    Grid: (batch · num_heads, ⌈length / BLOCK_M⌉). X [batch, 1, length, WIDTH] → Y [batch, num_heads, length,
+    FIRST + WIDTH or more].
+    """
+    i_row = tl.program_id(0).to(tl.int64)
+    i_batch, i_head = i_row // num_heads, i_row % num_heads
+    o_m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
+    # [BM, BLOCK_WIDTH]
+    b_x = load_rows(X, i_batch, 0, o_m, length, WIDTH, BLOCK_WIDTH)
+    b_inside, o_col = o_m < length, tl.arange(0, BLOCK_WIDTH)
+    p_y = Y.p + row_starts(Y, i_batch, i_head, o_m, b_inside)[:, None] + FIRST + o_col[None, :]
+    tl.store(p_y, b_x, mask=b_inside[:, None] & (o_col[None, :] < WIDTH))

@@ -45,14 +45,16 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     if dtype == "float16" and largest_product(given.latents) > largest("float16"):
         dtype = "float32"
         notes = (*notes, "Products with w_uk or w_uv may be beyond float16: computed in float32.")
-    inputs = {name: place(getattr(given.latents, name), dtype) for name in MLA_INPUTS}
+    latents = given.latents
+    inputs = {name: place(getattr(latents, name), dtype) for name in MLA_INPUTS}
     form, sized = chosen_form(spec), replace(spec, dtype=dtype)
     if form == "absorbed":
         tiles = latent_tiling(sized, place.target)
         run = partial(absorbed, inputs, latent_terms(given, tiles.block_n, place), tiles=tiles)
     else:
         tiles = choose_tiling(sized, place.target)
-        run = partial(expanded, inputs, terms(given, tiles, place), tiles=tiles)
+        queries = place(np.concatenate([latents.q_nope, latents.q_rope], axis=3), dtype)
+        run = partial(expanded, queries, inputs, terms(given, tiles, place), tiles=tiles)
 
     def compute() -> Mapping[str, Any]:
         results = run()
@@ -121,16 +123,17 @@ def absorbed(inputs: Mapping[str, torch.Tensor], logit_terms: Terms, *, tiles: T
     return {"out": made["out"], "lse": made["lse"]}
 
 
-def expanded(inputs: Mapping[str, torch.Tensor], logit_terms: Terms, *, tiles: Tiles) -> Tensors:
-    """As ``absorbed``, by way of all keys and values; ``logit_terms``: see ``flash.arguments.terms``."""
+def expanded(
+    queries: torch.Tensor, inputs: Mapping[str, torch.Tensor], logit_terms: Terms, *, tiles: Tiles
+) -> Tensors:
+    """As ``absorbed``, by way of all keys and values; ``queries`` [b, h, n, d + r]: q_nope and q_rope side by
+    side. ``logit_terms``: see ``flash.arguments.terms``."""
     shapes = LatentShapes.of(inputs)
     keys, values = _empty_like(inputs, shapes.keys), _empty_like(inputs, shapes.values)
     for one in expanded_launches(
         shapes, {**inputs, "keys": keys, "values": values}, dtype=_dtype(inputs), interpreted=INTERPRETED
     ):
         launch(*one)
-    keys[..., shapes.w_uk[3] :] = inputs["k_rope"]
-    queries = torch.cat([inputs["q_nope"], inputs["q_rope"]], dim=3)
     return forward(queries, keys, values, logit_terms, tiles=tiles)
 
 

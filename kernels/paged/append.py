@@ -6,7 +6,11 @@ Rows append different numbers of tokens, ``count[b]``; what lies beyond is paddi
 the table is not asked for its page. Keys come rotated: a cache keeps what attention multiplies.
 
 A page that several rows name is written by whoever appends to it: sharing ends, by a copy, where sequences
-part, and that is for whoever hands out the pages. Names as in ``kernels/flash/kernel.py``.
+part, and that is for whoever hands out the pages.
+
+Names: ``i_`` a program's index, ``o_`` offsets along an axis, ``p_`` a pointer, ``b_`` a tile on chip, its
+shape above it in brackets. A tile has BT tokens; D and DV are the widths of keys and values, BD and BDV the
+same padded to powers of two.
 
 Kwon et al. 2023, *Efficient Memory Management for Large Language Model Serving with PagedAttention*.
 """

@@ -33,7 +33,7 @@ from kernels.flash.device import (
 from kernels.flash.launch import attend, forward_kernels
 from kernels.flash.memory import Pages, Rows
 from kernels.flash.rotation import recorder, rotator
-from kernels.flash.tiles import INTERPRETER_BLOCK, choose_tiling, next_power_of_two, padded_dim
+from kernels.flash.tiles import choose_tiling, next_power_of_two, padded_dim
 from kernels.operands import Operands, Rotate, operands
 from kernels.paged.append import append_rows
 from kernels.paged.tables import Cache, Fresh, make_cache, page_size
@@ -172,11 +172,8 @@ def append_launch(fresh: Fresh, keys: Rows, values: Rows, place: Place, dtype: s
     """Of ``append_rows``, which brings ``fresh``, as ``dtype``, to the pages of ``keys`` and ``values``."""
     (batch, heads, new, d), e = fresh.k.shape, fresh.v.shape[3]
     width, v_width = padded_dim(d), padded_dim(e)
-    most = next_power_of_two(new)
-    if place.target is None:
-        block = min(INTERPRETER_BLOCK, most)
-    else:
-        block = rows_of_a_program(new, min(GPU_TILE // max(width, v_width), most))
+    largest = min(GPU_TILE // max(width, v_width), next_power_of_two(new))
+    block = rows_of_a_program(new, largest, interpreted=place.target is None)
     arguments = {
         "NewK": rows(place(fresh.k, dtype), fresh.k.shape),
         "NewV": rows(place(fresh.v, dtype), fresh.v.shape),

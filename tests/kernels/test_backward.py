@@ -226,7 +226,14 @@ def test_values_of_another_width(dim: int, v_dim: int) -> None:
 
 @pytest.mark.parametrize(
     "shape",
-    [(0, 2, 1, 3, 3, 4), (1, 2, 1, 0, 3, 4), (1, 2, 1, 3, 0, 4), (2, 0, 0, 3, 3, 4), (1, 2, 1, 0, 0, 4)],
+    [
+        (0, 2, 1, 3, 3, 4),
+        (1, 2, 1, 0, 3, 4),
+        (1, 2, 1, 3, 0, 4),
+        (2, 0, 0, 3, 3, 4),
+        (1, 2, 1, 0, 0, 4),
+        (1, 0, 2, 4, 4, 4),
+    ],
 )
 def test_empty_axes(shape: Shape) -> None:
     got = check(*with_gradients(shape, attention={"is_causal": True}))

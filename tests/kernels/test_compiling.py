@@ -189,7 +189,7 @@ def test_the_kernel_compiled_is_the_one_launched():
     found = printed_by(LAUNCH, cases)
     assert [case["kernel"] for case in found] == [
         *["flash_forward"] * 4, "flash_scores", "rotate_rows",
-        "flash_forward", "row_dots", "flash_backward_keys", "flash_backward_queries", "flash_forward",
+        "flash_forward", "row_deltas", "flash_backward_keys", "flash_backward_queries", "flash_forward",
     ]  # fmt: skip
     assert [case["kernel"] for case in found if not (case["same"] and case["fits"])] == []
     half, decoding, grouped, plain = found[:4]

@@ -250,7 +250,8 @@ def test_head_dims_of_any_size(dims: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", [(0, 2, 1, 3, 3, 4), (1, 2, 1, 0, 3, 4), (1, 2, 1, 3, 0, 4), (2, 0, 0, 3, 3, 4)]
+    "shape",
+    [(0, 2, 1, 3, 3, 4), (1, 2, 1, 0, 3, 4), (1, 2, 1, 3, 0, 4), (2, 0, 0, 3, 3, 4), (1, 0, 2, 4, 4, 4)],
 )
 def test_empty_axes(shape: tuple[int, int, int, int, int, int]) -> None:
     check(*make("decode", shape, attention={"is_causal": True}, **{"return": list(RESULTS)}))

@@ -103,7 +103,8 @@ def test_a_scale_of_any_sign(scale: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", [(0, 2, 1, 3, 3, 4), (1, 2, 1, 0, 3, 4), (1, 2, 1, 3, 0, 4), (2, 0, 0, 3, 3, 4)]
+    "shape",
+    [(0, 2, 1, 3, 3, 4), (1, 2, 1, 0, 3, 4), (1, 2, 1, 3, 0, 4), (2, 0, 0, 3, 3, 4), (1, 0, 2, 4, 4, 4)],
 )
 def test_empty_axes(shape: tuple[int, int, int, int, int, int]) -> None:
     check(shape, attention={"is_causal": True})

@@ -23,7 +23,7 @@ import numpy as np, torch
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
-from kernels.compiling import StandIn, _source, _without_data
+from kernels.compiling import StandIn, _source, without_data
 from kernels.decode.launch import COMPILED_FOR
 from kernels.registry import ENGINES
 from kernels.spec import parse_run
@@ -47,7 +47,7 @@ JITFunction.run = recorded
 found = []
 for body in json.loads(sys.argv[1]):
     spec, launched = parse_run(body).spec, []
-    engine, nothing = importlib.import_module(ENGINES[spec.engine].module), _without_data(spec)
+    engine, nothing = importlib.import_module(ENGINES[spec.engine].module), without_data(spec)
     engine.prepare(spec, {name: np.array(array) for name, array in nothing.items()}, "meta").compute()
     compiled = engine.kernels_of(spec, nothing, StandIn("sm_90"))
     ran = sorted(specialised(*one) for one in launched)
@@ -83,11 +83,11 @@ CASES = [
     (run("flash", 33, **{"return": ["out", "weights"]}), ["flash_forward", "flash_scores"]),
     (
         run("flash", 33, {"dout": seeded(2, 4, 33, 24)}, **{"return": ["dq", "dv"]}),
-        ["flash_backward_keys", "flash_backward_queries", "flash_forward", "row_dots"],
+        ["flash_backward_keys", "flash_backward_queries", "flash_forward", "row_deltas"],
     ),
     (
         run("flash", 33, {"dout": seeded(2, 4, 33, 24)}, **{"return": ["dq"]}),
-        ["flash_backward_queries", "flash_forward", "row_dots"],
+        ["flash_backward_queries", "flash_forward", "row_deltas"],
     ),
     (run("decode", 1), SPLIT),
     (run("decode", 7, attention=TERMS, options=PER_TOKEN), SPLIT),
@@ -100,7 +100,7 @@ CASES = [
     ({"engine": "mla", "dtype": "float16", "inputs": LATENTS}, ["latent_attention", "project", "project"]),
     (
         {"engine": "mla", "dtype": "bfloat16", "inputs": LATENTS, "options": EXPANDED},
-        ["flash_forward", "project", "project"],
+        ["flash_forward", "project", "project", "share_columns"],
     ),
 ]
 

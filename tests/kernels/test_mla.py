@@ -409,6 +409,17 @@ def bytes_read(body: dict[str, Any]) -> int:
     return traffic.bytes_read
 
 
+@pytest.mark.parametrize(("batch", "heads", "q_len", "kv_len"), [(1, 1, 1, 9), (2, 5, 40, 70)])
+def test_expanding_is_part_of_the_traffic(batch: int, heads: int, q_len: int, kv_len: int) -> None:
+    """Whole keys are written, k_rope to those of every head, and values, before output and LSE."""
+    sizes = {"batch": batch, "heads": heads, "q_len": q_len, "kv_len": kv_len}
+    prepared = launch.prepare(*canonical(request(options=SMALL | {"form": "expanded"}, **sizes)), "cpu")
+    with counted_traffic() as traffic:
+        prepared.compute()
+    made, result = kv_len * ((6 + 4) + 7), q_len * (7 + 1)
+    assert traffic.bytes_written == 4 * batch * heads * (made + result)
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("window", "visited"), [([None, None], 10), ([16, None], 7)])
 def test_tiles_beyond_what_queries_see_are_not_read(

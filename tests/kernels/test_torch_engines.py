@@ -236,7 +236,14 @@ def test_causal_masking_holds_whatever_the_scale(
 @pytest.mark.parametrize("engine", ["eager", "sdpa"])
 @pytest.mark.parametrize(
     "shape",
-    [(1, 2, 1, 5, 3, 4), (0, 2, 1, 3, 3, 4), (1, 2, 2, 0, 3, 4), (1, 2, 1, 3, 0, 4), (1, 2, 1, 3, 3, 0)],
+    [
+        (1, 2, 1, 5, 3, 4),
+        (0, 2, 1, 3, 3, 4),
+        (1, 2, 2, 0, 3, 4),
+        (1, 2, 1, 3, 0, 4),
+        (1, 2, 1, 3, 3, 0),
+        (1, 0, 2, 4, 4, 4),
+    ],
 )
 def test_masked_rows_and_empty_axes(engine: str, shape: tuple[int, int, int, int, int, int]) -> None:
     batch, heads, _, n, _, d = shape

@@ -470,6 +470,7 @@ EMPTY: dict[str, tuple[Problem, tuple[str, ...]]] = {
     "no-keys": (problem(22, 3, 0), ()),
     "no-batch": (problem(23, 3, 5, batch=0), ()),
     "neither": (problem(24, 0, 0), ()),
+    "no-head-of-queries": (problem(28, 3, 5, heads=(0, 2)), ("gqa",)),
     "rows-without-keys": (problem(25, 3, 40, batch=3, inputs={"kv_lens": [0, 40, 1]}), ("ragged",)),
     "rows-without-queries": (
         problem(26, 3, 40, batch=2, attention={"is_causal": True}, inputs={"q_lens": [0, 2]}),
@@ -488,9 +489,10 @@ EMPTY: dict[str, tuple[Problem, tuple[str, ...]]] = {
 )
 def test_trap_16_lengths_of_zero_are_lengths(what: str, way: Way) -> None:
     """No query, no key, an empty row of a ragged batch, and, where keys are split, two empty splits that are
-    merged: exp(−∞ − (−∞)) is NaN, and so is 0/0. Right is nothing, or zeros with an LSE of −∞."""
+    merged: exp(−∞ − (−∞)) is NaN, and so is 0/0. Right is nothing, or zeros with an LSE of −∞; and gradients
+    that nobody asks for are 0, not what memory held."""
     given, _ = EMPTY[what]
-    batch, _, n, _ = given.q.shape
+    batch, heads, n, _ = given.q.shape
     m = given.k.shape[2]
     q_lens, kv_lens = (
         np.asarray(given.inputs.get(name, [size] * batch), dtype=int).reshape(batch, 1, 1, 1)
@@ -503,9 +505,10 @@ def test_trap_16_lengths_of_zero_are_lengths(what: str, way: Way) -> None:
     right = softmax(s, given.v)
     with np.errstate(invalid="ignore"):
         p = np.exp(s - s.max(3, keepdims=True, initial=-INF))
-        wrong = {"out": p @ given.v / p.sum(3, keepdims=True)}
-    discriminates = [wrong] if (~visible.any(3)).any() else []
-    assert right["out"].shape == (batch, 1, n, 8)
+        wrong = {"out": p @ np.repeat(given.v, heads // given.v.shape[1], 1) / p.sum(3, keepdims=True)}
+    discriminates = [wrong] if heads and (~visible.any(3)).any() else []
+    assert right["out"].shape == (batch, heads, n, 8)
+    given, right = differentiated(way, given, s, right, numbers(29, batch, heads, n, 8))
     settle(way, given, right, *discriminates)
 
 

@@ -126,13 +126,13 @@ def cases() -> dict[str, tuple[dict[str, Any], tuple[str, ...]]]:
     }  # fmt: skip
     flash = {"engine": "flash", "inputs": {"q": keys, "k": keys, "v": keys}}
     mla, mla_kernels = {"engine": "mla", "inputs": latent}, {
-        "absorbed": ("absorb", "release"), "expanded": ("expand_keys", "expand_values"),
+        "absorbed": ("absorb", "release"), "expanded": ("expand_keys", "expand_values", "share_rope"),
     }  # fmt: skip
     return {
         "RoPE, 128": (flash | {"attention": {"rope": {"style": "half"}}}, ("rotate_rows",)),
         "gradients, 128": (
             flash | {"inputs": flash["inputs"] | {"dout": keys}, "return": ["dq", "dk", "dv"]},
-            ("row_dots",),
+            ("row_deltas",),
         ),
         "one query, 128": (
             {"engine": "decode", "inputs": {"q": query, "k": keys, "v": keys}}, ("merge_splits",),

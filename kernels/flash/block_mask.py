@@ -12,7 +12,7 @@ from kernels.operands import Operands
 from kernels.tuning import Tiles
 
 
-def tile_map(given: Operands, tiles: Tiles, *, listed: bool, group: int = 1) -> Array | None:
+def block_mask(given: Operands, tiles: Tiles, *, listed: bool, group: int = 1) -> Array | None:
     """int8 that broadcasts to [b, h / group, n tiles, m tiles], 0: nothing is visible; None where the
     arithmetic of ``logits.key_bounds`` says it all.
 
