@@ -114,12 +114,15 @@ def visible_pairs(mixer: Attention | LatentAttention, load: Workload) -> int:
         return load.queries * load.encoded
     if isinstance(mixer, Attention) and not mixer.is_causal:
         return load.queries * load.length
+    return _pairs_up_to(load.length, mixer) - _pairs_up_to(load.length - load.queries, mixer)
+
+
+def _pairs_up_to(length: int, mixer: Attention | LatentAttention) -> int:
+    """Pairs of the first ``length`` tokens, each seeing itself and what is before it as far as it may."""
     window = mixer.window if isinstance(mixer, Attention) else mixer.index_top
-    return _pairs_up_to(load.length, window) - _pairs_up_to(load.length - load.queries, window)
-
-
-def _pairs_up_to(length: int, window: int | None) -> int:
-    """Pairs of the first ``length`` tokens, each seeing itself and what is before it in the window."""
+    if isinstance(mixer, Attention) and mixer.is_chunked and window is not None:
+        chunks, rest = divmod(length, window)
+        return chunks * (window * (window + 1) // 2) + rest * (rest + 1) // 2
     reach = length if window is None else min(length, window)
     return reach * (reach + 1) // 2 + (length - reach) * reach
 
@@ -180,9 +183,9 @@ def _read(array: Array, load: Workload, tokens: int) -> float:
         return 0 if array.part == "positions" else array_bytes(array, load.weights)
     if array.of_encoder and not _is_first(load):
         return 0
-    if array.part == "embedding" and array.used == 0:
-        return tokens * array.outputs * 2  # a row to each token
     one = matrix_bytes(array, load.weights)
+    if array.part == "embedding" and array.used == 0:
+        return tokens * one / array.inputs  # a row to each token
     if array.copies <= 1:
         return one
     return one * array.copies * (1 - (1 - array.used / array.copies) ** tokens)

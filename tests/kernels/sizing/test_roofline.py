@@ -82,20 +82,22 @@ def test_a_state_is_updated_and_read_and_its_convolution_slides():
     assert traffic_of(model, Workload(1000))["states"] == 2 * 64 * 5120 * (16 + 4) * 2  # there and back
 
 
-def pairs_by_hand(length, queries, window):
-    return sum(
-        1
-        for query in range(length - queries, length)
-        for key in range(query + 1)
-        if window is None or query - key < window
-    )
+def pairs_by_hand(length, queries, window, is_chunked):
+    def sees(query, key):
+        if window is None:
+            return True
+        return query // window == key // window if is_chunked else query - key < window
+
+    return sum(sees(query, key) for query in range(length - queries, length) for key in range(query + 1))
 
 
+@pytest.mark.parametrize("is_chunked", [False, True])
 @pytest.mark.parametrize("window", [None, 1, 5, 12, 40])
 @pytest.mark.parametrize(("length", "queries"), [(12, 12), (12, 1), (12, 5), (1, 1), (30, 7)])
-def test_pairs_that_see_each_other(length, queries, window):
-    mixer = replace(read_model("llama-3-8b").model.layers[0].mixers[0], window=window)
-    assert visible_pairs(mixer, Workload(length, q_len=queries)) == pairs_by_hand(length, queries, window)
+def test_pairs_that_see_each_other(length, queries, window, is_chunked):
+    mixer = replace(read_model("llama-3-8b").model.layers[0].mixers[0], window=window, is_chunked=is_chunked)
+    by_hand = pairs_by_hand(length, queries, window, is_chunked)
+    assert visible_pairs(mixer, Workload(length, q_len=queries)) == by_hand
 
 
 @pytest.mark.parametrize("slug", models())
