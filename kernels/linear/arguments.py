@@ -17,7 +17,9 @@ from kernels.linear.quadratic import quadratic
 from kernels.linear.steps import token_steps
 from kernels.linear.tiles import States, Tokens
 
-LONGEST_CHUNK = 64
+INTERPRETED_CHUNK = 64
+LONGEST_CHUNKS = {"ieee": 32, "tf32": 64}  # on a GPU
+LONGEST_INTERPRETED_CHUNK = 1024
 STATE_NUMBERS = 4096  # of a state that a program keeps in registers
 
 
@@ -28,6 +30,7 @@ class Tiling(NamedTuple):
     block_d: int
     block_e: int
     precision: str
+    num_warps: int = 4
 
 
 def choose_tiling(sizes: Sizes, dtype: str, *, chunk: int | None, interpreted: bool) -> Tiling:
@@ -36,15 +39,15 @@ def choose_tiling(sizes: Sizes, dtype: str, *, chunk: int | None, interpreted: b
     float32 is multiplied without tensor cores, every product written out by the compiler: shorter chunks.
     Raises ValueError for a chunk that no tile can have.
     """
-    if chunk is not None and (chunk < 16 or chunk != next_power_of_two(chunk)):
-        raise ValueError(f"chunk must be a power of two from 16 on, not {chunk}")
-    block_d, block_e = padded_dim(sizes.d), padded_dim(sizes.e)
     precision = "ieee" if dtype == "float32" else "tf32"
+    longest = LONGEST_INTERPRETED_CHUNK if interpreted else LONGEST_CHUNKS[precision]
+    if chunk is not None and (chunk != next_power_of_two(chunk) or not 16 <= chunk <= longest):
+        raise ValueError(f"chunk must be a power of two from 16 to {longest}, not {chunk}")
+    block_d, block_e = padded_dim(sizes.d), padded_dim(sizes.e)
     if interpreted:
-        return Tiling(chunk or LONGEST_CHUNK, block_d, block_e, precision)
-    longest = 16 if precision == "ieee" else LONGEST_CHUNK // 2
+        return Tiling(chunk or INTERPRETED_CHUNK, block_d, block_e, precision)
     block_e = min(block_e, 64 if precision == "tf32" else 32, max(16, STATE_NUMBERS // block_d))
-    return Tiling(chunk or longest, block_d, block_e, precision)
+    return Tiling(chunk or longest // 2, block_d, block_e, precision, 4 if block_d < 128 else 8)
 
 
 @dataclass(frozen=True)
@@ -177,7 +180,8 @@ class Bound:
     def _widths(self) -> dict[str, Any]:
         sizes, tiling = self.given.sizes, self.tiling
         blocks = {"BLOCK_D": tiling.block_d, "BLOCK_E": tiling.block_e}
-        return {"D": sizes.d, "E": sizes.e, "FEATURES": self.given.features, **blocks}
+        options = {"FEATURES": self.given.features, "num_warps": tiling.num_warps}
+        return {"D": sizes.d, "E": sizes.e, **options, **blocks}
 
     def _tiles(self) -> dict[str, Any]:
         return self._widths() | {"BLOCK_T": self.tiling.block_t, "PRECISION": self.tiling.precision}

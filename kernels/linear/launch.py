@@ -19,7 +19,8 @@ ARRAYS = ("q", "k", "v", "log_decay", "beta")
 def chunked(given: Recurrence, state: State | None = None, *, chunk: int | None = None) -> Result:
     """``recurrence.chunked`` on tensors: out has the dtype of q, the state is float32.
 
-    ``chunk``: a power of two from 16 on; None: what suits the width. Raises ValueError for decays by row.
+    ``chunk``: a power of two; None: what suits. Raises ValueError for a chunk that no tile can have, and for
+    decays by row.
     """
     out, after = _run("chunked", given, state, chunk)
     assert after is not None  # noqa: S101 - for the types: only parallel makes none

@@ -39,14 +39,15 @@ def chunked(given: SelectiveScan, state: torch.Tensor | None = None, *, chunk: i
     """``recurrence.chunked`` on tensors, each chunk a parallel prefix: y has the dtype of x, the state is
     float32.
 
-    ``chunk``: a power of two; of the length or more, and the whole is one scan; None: what suits the sizes.
+    ``chunk``: a power of two; of the length or more, and the whole is one scan; None: what suits. Raises
+    ValueError for a chunk that no tile can have.
     """
     return _run("scan_chunks", given, state, chunk)
 
 
 def recurrent(given: SelectiveScan, state: torch.Tensor | None = None) -> Scanned:
     """``recurrence.recurrent`` on tensors: y has the dtype of x, the state is float32."""
-    return _run("scan_steps", given, state, None)
+    return _run("scan_steps", given, state, 1)
 
 
 def _run(kernel: str, given: SelectiveScan, state: torch.Tensor | None, chunk: int | None) -> Scanned:
@@ -65,10 +66,13 @@ def _run(kernel: str, given: SelectiveScan, state: torch.Tensor | None, chunk: i
 
 def choose_tiling(sizes: Sizes, *, chunk: int | None, interpreted: bool) -> Tiling:
     """Tiles whose states fit on chip. Raises ValueError for a chunk that no tile can have."""
-    if chunk is not None and (chunk < 1 or chunk != next_power_of_two(chunk)):
-        raise ValueError(f"chunk must be a power of two, not {chunk}")
     block_n, most = next_power_of_two(sizes.states), INTERPRETED_NUMBERS if interpreted else TILE_NUMBERS
-    block_t = chunk or min(LONGEST_CHUNK, max(1, most // (4 * block_n)))
+    longest = max(1, most // block_n)
+    if chunk is not None and (chunk != next_power_of_two(chunk) or not 1 <= chunk <= longest):
+        raise ValueError(
+            f"chunk must be a power of two from 1 to {longest} with {sizes.states} states, not {chunk}"
+        )
+    block_t = chunk or min(LONGEST_CHUNK, max(1, longest // 4))
     block_p = min(next_power_of_two(sizes.p), max(1, most // (block_t * block_n)))
     return Tiling(block_t, block_p, block_n)
 

@@ -136,9 +136,9 @@ def test_a_form_that_cannot_says_which_can(form, kind, said):
         computed(form, recurrence(**KINDS[kind]), None)
 
 
-@pytest.mark.parametrize("chunk", [8, 24, -16])
+@pytest.mark.parametrize("chunk", [8, 24, -16, 0, 2048])
 def test_a_chunk_that_no_tile_can_have_is_refused(chunk):
-    with pytest.raises(ValueError, match=f"chunk must be a power of two from 16 on, not {chunk}"):
+    with pytest.raises(ValueError, match=f"chunk must be a power of two from 16 to 1024, not {chunk}"):
         launch.chunked(on_device(recurrence()), chunk=chunk)
 
 

@@ -270,8 +270,9 @@ def test_what_does_not_fit_together_is_named(changes, said):
 def test_a_state_or_a_chunk_that_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"the state has shape \[2, 2, 4, 3\]; it must be \[2, 2, 3, 4\]"):
         recurrent(selective(), np.ones((2, 2, 4, 3)))
-    with pytest.raises(ValueError, match="chunk must be a power of two, not 12"):
-        launch.chunked(on_device(selective()), chunk=12)
+    for chunk in (0, 12, 2**17):
+        with pytest.raises(ValueError, match=f"chunk must be a power of two from 1 to 65536 .*, not {chunk}"):
+            launch.chunked(on_device(selective()), chunk=chunk)
 
 
 # -- bytes ---------------------------------------------------------------------------------------------------
