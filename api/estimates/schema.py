@@ -94,8 +94,11 @@ STEP: dict[str, JsonSchema] = {
         default=0,
     ),
 }
-KvCacheRequest = component("KvCacheRequest", closed(CACHE, required=("len",)))
-MemoryRequest = component("MemoryRequest", closed({**CACHE, **WEIGHTS, **STEP}, required=("len",)), OwnGpu)
+ONE_MODEL = {"oneOf": [{"required": ["model"]}, {"required": ["config"]}]}
+KvCacheRequest = component("KvCacheRequest", closed(CACHE, required=("len",), **ONE_MODEL))
+MemoryRequest = component(
+    "MemoryRequest", closed({**CACHE, **WEIGHTS, **STEP}, required=("len",), **ONE_MODEL), OwnGpu
+)
 RooflineRequest = component(
     "RooflineRequest",
     closed(
@@ -110,6 +113,7 @@ RooflineRequest = component(
             },
         },
         required=("len", "gpu"),
+        **ONE_MODEL,
     ),
     OwnGpu,
 )
@@ -127,6 +131,7 @@ FitRequest = component(
             },
         },
         required=("find",),
+        **ONE_MODEL,
     ),
     OwnGpu,
 )

@@ -320,6 +320,7 @@ DESCRIBED = [
     for name, (_, _, _, pointer, code, _) in CASES.items()
     if code in ("unknown-field", "not-a-choice")
     or (pointer in ("/len", "/batch") and code != "contradiction")
+    or name in ("no model", "both", "no gpu for a roofline", "find nothing", "half a gpu")
 ]
 
 
