@@ -27,7 +27,9 @@ KV_SCALES = ("per_token_head", "per_tensor")
 LOGITS = ("last", "all")
 ATTENTION = ("fused", "materialised")
 FINDS = ("len", "batch", "gpu")
+UNSAID = "?"
 FIGURE_LIMITS = (1e-3, 1e9)
+SOUGHT = {"len": ("len",), "batch": ("batch",), "gpu": ("gpu", "gpus")}
 GPU_FIGURES = ("memory_gb", "bandwidth_gb_s", "tflops_16bit", "tflops_8bit")
 
 MODEL = ("model", "config")
@@ -105,20 +107,22 @@ def _model(reader: ObjectReader) -> tuple[NamedModel | None, ReadConfig | None]:
 
 
 def _find(reader: ObjectReader) -> str:
+    """What is looked for; UNSAID, noted, if that is not known."""
     if reader.has("find"):
-        return reader.choice("find", "gpu", FINDS)
+        return reader.choice("find", UNSAID, FINDS)
     detail = "say what to find: len (the longest context), batch (the largest) or gpu (which ones fit)"
     reader.problems.add(reader.at("find"), "required", detail, MALFORMED)
-    return "gpu"
+    return UNSAID
 
 
 def _load(
     reader: ObjectReader, read: ReadConfig | None, stored: WeightFormat, find: str, *, needs_step: bool
 ) -> Workload:
-    length = 1 if find == "len" else _length(reader)
-    if find in ("len", "batch") and reader.has(find):
-        detail = f"{find} is what is looked for: leave it out, or find something else"
-        reader.problems.add(reader.at(find), "contradiction", detail)
+    length = 1 if find in ("len", UNSAID) else _length(reader)
+    for sought in SOUGHT.get(find, ()):
+        if reader.has(sought):
+            detail = f"{sought} is what is looked for: leave it out, or find something else"
+            reader.problems.add(reader.at(sought), "contradiction", detail)
     q_len: int | None = 1
     if needs_step:
         q_len = _q_len(reader, length if find != "len" else MAX_LEN)

@@ -142,7 +142,8 @@ def test_the_longest_the_largest_and_which(api):
     assert (length["context"], length["within_context"]) == (4096, False)
     assert "len" not in ask(api, "fit", {"model": "llama-2-70b", "find": "gpu", "len": 1})["fitting"][0]
     fitting = {
-        row["gpu"]: row["gpus"] for row in ask(api, "fit", {**fit, "find": "gpu", "len": 4096})["fitting"]
+        row["gpu"]: row["gpus"]
+        for row in ask(api, "fit", {"model": "llama-2-70b", "find": "gpu", "len": 4096})["fitting"]
     }
     assert set(fitting) == set(gpus())
     assert (fitting["a100-80-sxm"], fitting["b200"], fitting["h200"]) == (2, 1, 1)
@@ -251,6 +252,14 @@ CASES = {
     "find nothing": ("fit", LLAMA, 400, "/find", "required", ["len", "batch", "gpu"]),
     "find a word": ("fit", {**LLAMA, "find": "gpus"}, 422, "/find", "not-a-choice", ["gpus"]),
     "find what is said": ("fit", {**LLAMA, "find": "len", "gpu": "l4"}, 422, "/len", "contradiction", []),
+    "find gpus and say how many": (
+        "fit",
+        {**LLAMA, "find": "gpu", "gpus": 2},
+        422,
+        "/gpus",
+        "contradiction",
+        ["leave it out"],
+    ),
     "find a length nowhere": ("fit", {"model": "gpt2", "find": "len"}, 400, "/gpu", "required", []),
 }  # fmt: skip
 
@@ -259,6 +268,17 @@ CASES = {
 def test_bad_input_is_explained(api, name):
     kind, body, status, pointer, code, words = CASES[name]
     assert_problem(api.post(f"/estimates/{kind}", body), status, pointer=pointer, code=code, says=words)
+
+
+def test_one_mistake_is_one_problem(api):
+    bodies = [
+        {"find": "longest", "gpu": "l4", "model": "gpt2"},
+        {"gpu": "l4", "model": "gpt2", "len": 3},
+        {"find": "len", "gpu": "l5", "model": "gpt2"},
+        {"find": "len", "gpu": "l4", "model": "gpt22"},
+    ]
+    for body in bodies:
+        assert len(api.post("/estimates/fit", body).json()["errors"]) == 1, body
 
 
 def test_everything_wrong_is_told_at_once(api):
