@@ -16,7 +16,7 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -31,12 +31,12 @@ from triton.runtime.errors import PTXASError
 from triton.runtime.jit import MockTensor, create_function_from_signature
 
 from kernels.compiled_cache import CompiledCache
-from kernels.engines import Array
+from kernels.engines import Array, CannotRunError, Kernels
 from kernels.engines.tensors import TORCH_DTYPES
 from kernels.flash.interpreter import INTERPRETED
 from kernels.registry import ENGINES
 from kernels.spec.model import RunSpec
-from kernels.spec.values import ROUNDED
+from kernels.spec.values import INTEGERS, ROUNDED
 from kernels.targets import TARGETS, WARP_SIZE, resident_blocks
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
@@ -106,8 +106,12 @@ def environment(spec: RunSpec) -> dict[str, Any]:
 def compile_spec(spec: RunSpec, target: str, cache: CompiledCache | None = None) -> list[Compiled]:
     """Every kernel that running `spec` on `target` (a key of TARGETS) launches, the engine's main one first.
 
+    Only shapes are known here. Data can make a run launch others: a float mask with −∞ in it adds a look at
+    which tiles it forbids, and float16 whose products might be beyond it is computed in float32.
+
     What is in `cache` is not compiled again. Raises CannotCompileError for a dtype or an engine without a GPU
-    form, where the assembler gives up, and in a process that interprets kernels.
+    form, for a grid larger than CUDA has, where the assembler gives up, and in a process that interprets
+    kernels.
     """
     if INTERPRETED:
         raise CannotCompileError(
@@ -118,8 +122,23 @@ def compile_spec(spec: RunSpec, target: str, cache: CompiledCache | None = None)
     engine = importlib.import_module(ENGINES[spec.engine].module)
     if not hasattr(engine, "kernels_of"):
         raise CannotCompileError(f"engine {spec.engine} has no kernels of ours to compile")
-    launched = engine.kernels_of(spec, without_data(spec), StandIn(target))
-    return [compile_kernel(name, kernel, given, target, cache) for name, kernel, given in launched]
+    try:
+        launched = list(engine.kernels_of(spec, without_data(spec), StandIn(target)))
+    except CannotRunError as error:
+        raise CannotCompileError(str(error)) from error
+    return [compile_kernel(*one, target, cache) for one in distinct(launched, target)]
+
+
+def distinct(launched: Kernels, target: str) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Without those that compile to the same as an earlier one of the same name, as where queries and keys
+    are turned alike; a name that is left more than once is numbered."""
+    gpu, seen, names = _gpu(target), set(), Counter[str]()
+    for name, kernel, arguments in launched:
+        key = _key(name, *_source(kernel, arguments, gpu), arguments, gpu)
+        if key not in seen:
+            seen.add(key)
+            names[name] += 1
+            yield name if names[name] == 1 else f"{name}_{names[name]}", kernel, arguments
 
 
 @dataclass(frozen=True)
@@ -133,12 +152,13 @@ class StandIn:
 
 
 def without_data(spec: RunSpec) -> dict[str, Array]:
-    """Every input of `spec` in its canonical shape, all zeros, none of which take memory."""
+    """Every input of `spec` in its canonical shape, of the dtype that a run has it in, none of which take
+    memory: all zeros, but a block table that names no page."""
     given: dict[str, Array] = {}
     for name, described in spec.inputs.items():
-        dtype = described.dtype if name not in ROUNDED else "float32"
+        dtype = "int64" if name in INTEGERS else "float32" if name in ROUNDED else described.dtype
         shape = spec.canonical_shape(name) if name in ROUNDED else described.shape
-        given[name] = np.broadcast_to(np.zeros((), dtype=dtype), shape)
+        given[name] = np.broadcast_to(np.array(-1 if name == "block_table" else 0, dtype), shape)
     return given
 
 
@@ -146,7 +166,7 @@ def compile_kernel(
     name: str, kernel: Any, arguments: Mapping[str, Any], target: str, cache: CompiledCache | None = None
 ) -> Compiled:
     """`kernel` as a launch with `arguments` would have it compiled for `target`."""
-    gpu = GPUTarget("cuda", TARGETS[target].capability, WARP_SIZE)
+    gpu = _gpu(target)
     source, options = _source(kernel, arguments, gpu)
     key = _key(name, source, options, arguments, gpu)
     known = cache.get(key) if cache else None
@@ -156,6 +176,10 @@ def compile_kernel(
     if cache:
         cache.put(key, asdict(compiled))
     return compiled
+
+
+def _gpu(target: str) -> GPUTarget:
+    return GPUTarget("cuda", TARGETS[target].capability, WARP_SIZE)
 
 
 def _source(kernel: Any, arguments: Mapping[str, Any], target: GPUTarget) -> tuple[ASTSource, dict[str, Any]]:

@@ -20,6 +20,7 @@ class Multiprocessor:
 
     capability: int
     title: str
+    count: int  # how many the GPU that is named has: of the RTX 50 series the 5090
     max_warps: int
     max_blocks: int
     shared_bytes: int  # of the multiprocessor
@@ -29,10 +30,10 @@ class Multiprocessor:
 
 
 TARGETS = {
-    "sm_80": Multiprocessor(80, "A100", 64, 32, 164 * 1024, 163 * 1024),
-    "sm_90": Multiprocessor(90, "H100, H200", 64, 32, 228 * 1024, 227 * 1024),
-    "sm_100": Multiprocessor(100, "B200", 64, 32, 228 * 1024, 227 * 1024, tmem_columns=512),
-    "sm_120": Multiprocessor(120, "RTX 50 series", 48, 24, 100 * 1024, 99 * 1024),
+    "sm_80": Multiprocessor(80, "A100", 108, 64, 32, 164 * 1024, 163 * 1024),
+    "sm_90": Multiprocessor(90, "H100, H200", 132, 64, 32, 228 * 1024, 227 * 1024),
+    "sm_100": Multiprocessor(100, "B200", 148, 64, 32, 228 * 1024, 227 * 1024, tmem_columns=512),
+    "sm_120": Multiprocessor(120, "RTX 50 series", 170, 48, 24, 100 * 1024, 99 * 1024),
 }
 
 

@@ -19,6 +19,7 @@ from kernels.flash.arguments import Shapes, cache_rows, rows, shared_arguments, 
 from kernels.flash.device import (
     Launch,
     Memory,
+    compilable,
     launch,
     multiprocessors,
     require_triton,
@@ -34,10 +35,10 @@ from kernels.operands import Operands, operands
 from kernels.quantise import held, quantised_cache
 from kernels.registry import MAX_DECODE_LEN
 from kernels.spec.model import RunSpec
+from kernels.targets import TARGETS
 
 SOURCES = ("kernel.py", "merge.py")
 KERNEL_VERSION = version_of(Path(__file__).parent, SOURCES, FLASH_VERSION)
-COMPILED_FOR = 132  # multiprocessors (an H100's), where no GPU is there to be asked: they decide the splits
 
 
 def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared:
@@ -72,14 +73,15 @@ def kernels_of(spec: RunSpec, arrays: Mapping[str, Array], place: Place) -> Kern
 
 def decode_kernels(spec: RunSpec, given: Operands, keys: Rows, values: Rows, place: Place) -> Kernels:
     """``kernels_of`` for the attention itself, whose keys and values may be pages."""
-    plan = make_plan(spec, target=place.target, multiprocessors=COMPILED_FOR)
+    count = None if place.target is None else TARGETS[place.target].count
+    plan = make_plan(spec, target=place.target, multiprocessors=count)
     inputs, full = place(given.q, spec.dtype), place(given.q, "float32")
     pointers = {"q": inputs, "out": inputs, "lse": full} | dict.fromkeys(("m", "l", "o"), full)
     launches = decode_launches(
         pointers, keys, values, decode_terms(given, plan, place), shapes=Shapes.of(given), plan=plan,
         interpreted=place.target is None,
     )  # fmt: skip
-    yield from (one[:3] for one in launches)
+    yield from compilable(launches)
 
 
 def plan_note(plan: Plan) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -63,7 +63,7 @@ def working_dtype(spec: RunSpec) -> tuple[str, tuple[str, ...]]:
 
 
 class Launch(NamedTuple):
-    """A kernel with all that it is given; without its grid what ``kernels_of`` yields."""
+    """A kernel with all that it is given."""
 
     name: str
     kernel: Any
@@ -89,6 +89,13 @@ def launch(name: str, kernel: Any, arguments: Mapping[str, Any], grid: tuple[int
         raise CannotRunError(
             f"these tiles do not fit this GPU ({error}): ask for a smaller block_m or block_n"
         ) from error
+
+
+def compilable(launches: Iterable[Launch]) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """As ``kernels_of`` yields them, without grids. Raises CannotRunError as ``launch`` does."""
+    for one in launches:
+        check_grid(one.name, one.grid)
+        yield one[:3]
 
 
 def check_grid(name: str, grid: tuple[int, ...]) -> None:

@@ -12,7 +12,7 @@ import triton
 from kernels.engines import Array, Kernels, Place
 from kernels.flash.arguments import Shapes, rows, shared_arguments, terms
 from kernels.flash.backward import Rebuild, flash_backward_keys, flash_backward_queries, row_deltas
-from kernels.flash.device import Launch, launch
+from kernels.flash.device import Launch, compilable, launch
 from kernels.flash.logits import Terms
 from kernels.flash.softmax import Kept
 from kernels.flash.tiles import launched, padded_dim
@@ -38,7 +38,7 @@ def kernels_of(spec: RunSpec, given: Operands, place: Place) -> Kernels:
     tiles = launched(spec, place.target)["flash_backward_keys"]
     logit_terms = terms(given, tiles, place)
     launches = backward_launches(pointers, Kept(full, full), Shapes.of(given), logit_terms, tiles)
-    yield from (one[:3] for one in launches if is_needed(one, spec.returns))
+    yield from compilable(one for one in launches if is_needed(one, spec.returns))
 
 
 def is_needed(one: Launch, wanted: Collection[str]) -> bool:

@@ -15,7 +15,7 @@ from kernels.engines import Array, Kernels, Place, Prepared, version_of
 from kernels.engines.tensors import TORCH_DTYPES, as_inputs, to_numpy
 from kernels.flash import gradients
 from kernels.flash.arguments import Shape, Shapes, cache_rows, retiled, rows, shared_arguments, terms
-from kernels.flash.device import Launch, Memory, launch, require_triton, working_dtype
+from kernels.flash.device import Launch, Memory, compilable, launch, require_triton, working_dtype
 from kernels.flash.kernel import flash_forward
 from kernels.flash.logits import Terms
 from kernels.flash.memory import Rows
@@ -104,7 +104,7 @@ def forward_kernels(spec: RunSpec, given: Operands, keys: Rows, values: Rows, pl
         inputs, keys, values, results, shapes=shapes, logit_terms=terms(given, tiles, place), tiles=tiles,
         scores_tiles=tilings.get("flash_scores", tiles),
     )  # fmt: skip
-    yield from (one[:3] for one in launches)
+    yield from compilable(launches)
 
 
 def wanted_results(spec: RunSpec) -> tuple[str, ...]:

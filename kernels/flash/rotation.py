@@ -10,7 +10,7 @@ import triton
 
 from kernels.engines import Array, Kernels, Place
 from kernels.flash.arguments import Shape, rows
-from kernels.flash.device import Launch, Memory, launch, rows_of_a_program
+from kernels.flash.device import Launch, Memory, compilable, launch, rows_of_a_program
 from kernels.flash.rotate import rotate_rows
 from kernels.flash.tiles import padded_dim
 from kernels.operands import Rotate
@@ -70,14 +70,14 @@ def rotation(
 
 def recorder(place: Place) -> tuple[Rotate, Kernels]:
     """For ``kernels_of``: what to pass as ``rotate`` to ``operands``, which turns nothing, and a list of the
-    kernels that would have: that of the queries alone, which that of the keys is much like."""
+    kernels that would have."""
     found: list[tuple[str, Any, dict[str, Any]]] = []
 
     def rotate(x: Array, cos: Array, sin: Array, *, style: str, dim_offset: int) -> Array:
-        if x.size and cos.shape[-1] and not found:
+        if x.size and cos.shape[-1]:
             pointers = tuple(place(array, "float32") for array in (x, x, cos, sin))
             turning = rotation(pointers, x.shape, cos.shape, place.target, style=style, dim_offset=dim_offset)
-            found.append(turning[:3])
+            found.extend(compilable([turning]))
         return x
 
     return rotate, found

@@ -15,7 +15,7 @@ from kernels.arrays import largest
 from kernels.engines import Array, Kernels, Place, Prepared, version_of
 from kernels.engines.tensors import TORCH_DTYPES, as_inputs, to_numpy
 from kernels.flash.arguments import Shape, rows, terms
-from kernels.flash.device import Memory, launch, require_triton, working_dtype
+from kernels.flash.device import Memory, compilable, launch, require_triton, working_dtype
 from kernels.flash.interpreter import INTERPRETED
 from kernels.flash.launch import KERNEL_VERSION as FLASH_VERSION
 from kernels.flash.launch import forward, forward_kernels
@@ -81,12 +81,12 @@ def kernels_of(spec: RunSpec, arrays: Mapping[str, Array], place: Place) -> Kern
         absorb, attention, release = absorbed_launches(
             shapes, at, logit_terms, tiles, dtype=spec.dtype, interpreted=interpreted
         )
-        yield from (one[:3] for one in (attention, absorb, release))
+        yield from compilable((attention, absorb, release))
     else:
         keys, values = rows(number, shapes.keys), rows(number, shapes.values)
         yield from forward_kernels(spec, given, keys, values, place)
         products = expanded_launches(shapes, at, dtype=spec.dtype, interpreted=interpreted)
-        yield from (one[:3] for one in products)
+        yield from compilable(products)
     yield from rotations
 
 

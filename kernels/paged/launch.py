@@ -24,6 +24,7 @@ from kernels.flash.arguments import Shape, Shapes, coded, rows, terms
 from kernels.flash.device import (
     Launch,
     Memory,
+    compilable,
     launch,
     multiprocessors,
     require_triton,
@@ -111,9 +112,11 @@ def kernels_of(spec: RunSpec, arrays: Mapping[str, Array], place: Place) -> Kern
     yield from attention(spec, given, *as_read(pages, quantised), place)
     if "past_key" in arrays:
         past, lens = arrays["past_key"].shape[2], np.zeros(spec.batch, np.int32)
-        for part, (keys, values) in zip(parts, pages, strict=True):
-            fresh = Fresh(part.k[:, :, past:], part.v[:, :, past:], lens, lens)
-            yield append_launch(fresh, keys, values, place, part.dtype)[:3]
+        fresh = [Fresh(part.k[:, :, past:], part.v[:, :, past:], lens, lens) for part in parts]
+        yield from compilable(
+            append_launch(new, *where, place, part.dtype)
+            for new, where, part in zip(fresh, pages, parts, strict=True)
+        )
     yield from rotations
 
 

@@ -36,7 +36,8 @@ print(json.dumps({
 
 # A launch through Triton's own path, stopped where it would touch the GPU, beside what we compile.
 LAUNCH = """
-import importlib, json, sys
+import importlib, json, re, sys
+from collections import defaultdict
 import torch
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
@@ -53,24 +54,26 @@ class Absent:
 
 def warmed_up(self, *args, grid, **kwargs):
     self.device_caches.clear()  # the last one was for another GPU
-    launched[self.__name__] = run(self, *args, grid=grid, **kwargs | {"warmup": True})
+    launched[self.__name__].append(run(self, *args, grid=grid, **kwargs | {"warmup": True}))
 
 driver.set_active(Absent())
 run, JITFunction.run = JITFunction.run, warmed_up
 found = []
 for body, target in json.loads(sys.argv[1]):
-    spec, launched = parse_run(body).spec, {}
+    spec, launched = parse_run(body).spec, defaultdict(list)
     arrays = {name: torch.zeros(spec.canonical_shape(name)).numpy() for name in spec.inputs}
     if spec.attention.rope is None:
         importlib.import_module(ENGINES[spec.engine].module).prepare(spec, arrays, "meta").compute()
     else:  # turned before anything else, in memory that is there
         operands(spec, arrays, dtype="float32", rotate=rotator("cpu"))
     for ours in compile_spec(spec, target):
-        if ours.kernel in launched:
-            ptx = ours.texts["ptx"]
-            found.append({"kernel": ours.kernel, "same": ptx == launched.pop(ours.kernel).asm["ptx"],
+        theirs, ptx = launched[re.sub(r"_\\d$", "", ours.kernel)], ours.texts["ptx"]
+        if theirs:
+            others = [one for one in theirs if one.asm["ptx"] != ptx]
+            found.append({"kernel": ours.kernel, "same": len(others) < len(theirs),
                           "ptx": ptx, "fits": ours.fits, "counts": ours.instructions})
-    assert not launched, launched  # launched, but not among what we compile
+            theirs[:] = others
+    assert not any(launched.values()), launched  # launched, but not among what we compile
 print(json.dumps(found))
 """
 
@@ -188,7 +191,7 @@ def test_the_kernel_compiled_is_the_one_launched():
     ]
     found = printed_by(LAUNCH, cases)
     assert [case["kernel"] for case in found] == [
-        *["flash_forward"] * 4, "flash_scores", "rotate_rows",
+        *["flash_forward"] * 4, "flash_scores", "rotate_rows", "rotate_rows_2",
         "flash_forward", "row_deltas", "flash_backward_keys", "flash_backward_queries", "flash_forward",
     ]  # fmt: skip
     assert [case["kernel"] for case in found if not (case["same"] and case["fits"])] == []

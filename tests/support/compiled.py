@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kernels.compiling import Compiled, StandIn, compile_kernel, without_data
+from kernels.compiling import Compiled, StandIn, compile_kernel, distinct, without_data
 from kernels.registry import ENGINES
 from kernels.spec import parse_run
 from kernels.targets import TARGETS
@@ -155,7 +155,8 @@ def rows(what: str, dtype: str) -> list[str]:
     kernels_of = importlib.import_module(ENGINES[spec.engine].module).kernels_of
     found: dict[str, list[str]] = {name: [] for name in shown}
     for target in TARGETS:
-        for name, kernel, arguments in kernels_of(spec, without_data(spec), StandIn(target)):
+        launched = distinct(kernels_of(spec, without_data(spec), StandIn(target)), target)
+        for name, kernel, arguments in launched:
             if name in shown:
                 found[name].append(_figures(compile_kernel(name, kernel, arguments, target, CACHE)))
     return [_cells(f"{name}, {dtype}, {what}", *figures) for name, figures in found.items()]
