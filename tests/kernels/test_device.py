@@ -10,7 +10,8 @@ import pytest
 import torch
 from triton.runtime.errors import OutOfResources
 
-from kernels.compiling import StandIn
+from kernels import compiling
+from kernels.compiling import CannotCompileError, StandIn, compile_spec
 from kernels.engines import CannotRunError
 from kernels.flash import device
 from kernels.flash.arguments import Shapes
@@ -22,7 +23,7 @@ from kernels.flash.softmax import Kept
 from kernels.mla.arguments import LatentShapes, expanded_launches
 from kernels.paged.launch import append_launch, page_rows
 from kernels.paged.tables import Fresh
-from kernels.spec import MAX_ELEMENTS
+from kernels.spec import MAX_ELEMENTS, parse_run
 
 SECOND, FIRST = 65_535, 2_147_483_647  # as NVIDIA has them for every GPU since compute capability 3.0
 
@@ -71,6 +72,24 @@ def test_a_grid_beyond_cuda_is_refused_by_its_numbers(
     assert f"at most {most} there" in said
     assert "larger block_m or block_n" in said
     assert kernel.grids == []
+
+
+@pytest.mark.parametrize("engine", ["flash", "mla"])
+def test_what_no_grid_can_hold_is_not_compiled_either(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "INTERPRETED", False)
+    monkeypatch.setattr(compiling, "compile_kernel", lambda name, *_: pytest.fail(f"compiled {name}"))
+    length = 16 * (SECOND + 1)
+    shapes = {
+        "flash": dict.fromkeys(("q", "k", "v"), (1, 1, length, 1)),
+        "mla": {
+            "q_nope": [1, 1, length, 1], "q_rope": [1, 1, length, 2], "c_kv": [1, 1, 1], "k_rope": [1, 1, 2],
+            "w_uk": [1, 1, 1], "w_uv": [1, 1, 1],
+        },
+    }  # fmt: skip
+    inputs = {name: {"seed": 1, "shape": list(shape)} for name, shape in shapes[engine].items()}
+    body = {"engine": engine, "dtype": "float16", "inputs": inputs, "options": {"block_m": 16}}
+    with pytest.raises(CannotCompileError, match=r"65,536 programs along axis 1 .* larger block_m"):
+        compile_spec(parse_run(body).spec, "sm_90")
 
 
 def test_the_interpreter_has_no_limit() -> None:
@@ -148,7 +167,7 @@ def test_the_longest_projection_fits_a_grid(length: int, dtype: str) -> None:
         q_nope=(1, 2, 1, 1), q_rope=(1, 2, 1, 1), c_kv=(1, 1, length, 1), k_rope=(1, 1, length, 1),
         w_uk=(1, 2, 1, 1), w_uv=(1, 2, 1, 1),
     )  # fmt: skip
-    at = dict.fromkeys(("c_kv", "w_uk", "w_uv", "keys", "values"), torch.empty(0))
+    at = dict.fromkeys(("c_kv", "k_rope", "w_uk", "w_uv", "keys", "values"), torch.empty(0))
     for one in expanded_launches(shapes, at, dtype=dtype, interpreted=False):
         covers(one, 1, "BLOCK_M", length)
 
@@ -157,7 +176,7 @@ def test_gradients_of_more_keys_than_a_grid_has_tiles_are_refused() -> None:
     """What no block makes fit is refused by the name of its kernel."""
     length = 32 * SECOND + 1
     shapes = Shapes((1, 1, 1, 1), (1, 1, length, 1), (1, 1, length, 1))
-    names = ("q", "k", "v", "out", "dout", "dots", "dq", "dk", "dv")
+    names = ("q", "k", "v", "out", "dout", "delta", "dq", "dk", "dv")
     nowhere = torch.empty(0)
     pointers, kept = dict.fromkeys(names, nowhere), Kept(nowhere, nowhere)
     found = {one.name: one for one in backward_launches(pointers, kept, shapes, Terms(scale=1.0), (32, 32))}

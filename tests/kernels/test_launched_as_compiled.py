@@ -168,8 +168,8 @@ def test_every_kernel_is_compiled_as_it_is_launched(
 
 
 def test_of_kernels_that_are_the_same_one_is_shown_and_others_are_numbered() -> None:
-    """RoPE turns queries and keys: alike, or, with a number of keys that 16 divides, not. To a quantised cache
-    codes and scales are appended."""
+    """RoPE turns queries and keys: alike, or, with a number of keys that 16 divides, not. To a quantised
+    cache codes and scales are appended."""
     more = {"k": seeded(2, 2, 96, 32), "v": seeded(2, 2, 96, 24)}
     bodies = (
         run("flash", 33, attention=ROPE),
