@@ -76,7 +76,7 @@ class RunView(ApiView):
         )
         submission = submit_body(body, caller=self.caller, key=key)
         waited = preferences.wait_for(submission.run, seconds)
-        status = 200 if submission.run.is_terminal else 202
+        status = 200 if waited and submission.run.is_terminal else 202
         return self.answer(
             submission.run, status, waited=seconds if waited else None, replayed=submission.replayed
         )
