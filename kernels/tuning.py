@@ -19,10 +19,9 @@ float32 products are none, and a block fits. Of the acceptable ones take those w
 6. the most keys in a tile;
 7. the most resident warps, then the most stages of loads in flight, then the fewest registers.
 
-In decoding keys come before queries, for there are few queries and all time goes to reading keys. Of kernels
-other than the plain forward pass, only tiles that leave each thread room for addresses and factors are
-candidates, in one number of warps each. Where none is acceptable the one that spills least is taken, and its
-line shows it.
+In decoding keys come before queries, for there are few queries and all time goes to reading keys. But for the
+plain forward pass only tiles that leave each thread room for addresses and factors are candidates, and the
+first that is acceptable is taken. Where none is, the one that spills least is, and its line shows it.
 
 Data only: no torch, no triton.
 """
@@ -46,17 +45,17 @@ KINDS = {
     "causal": "causal, nothing else",
     "arithmetic": "windows, softcap, ALiBi, sinks, lengths, positions: what a few numbers per row say",
     "matrix": "masks, biases and patterns: a number for each score",
-    "paged": "keys and values in pages, logits up to arithmetic",
-    "coded": "keys and values decoded from int8 or fp8, in pages or not, logits up to arithmetic",
+    "paged": "keys and values in pages, whatever the logits",
+    "coded": "keys and values decoded from int8 or fp8, in pages or not, whatever the logits",
     "any": "whatever there is, all of it at once",
 }
 # The kinds that each kernel has lines for. What is not worth lines of its own has those of what takes more.
 KERNELS = {
-    "flash_forward": ("none", "causal", "arithmetic", "matrix", "paged", "coded", "any"),
+    "flash_forward": ("none", "causal", "arithmetic", "matrix", "paged", "coded"),
     "flash_scores": ("any",),
     "flash_backward_keys": ("any",),
     "flash_backward_queries": ("any",),
-    "decode_split": ("arithmetic", "coded", "any"),
+    "decode_split": ("arithmetic", "any"),
     "latent_attention": ("any",),
 }
 
@@ -160,12 +159,13 @@ def _parsed(row: dict[str, str]) -> Tuned:
 
 def kind_of(kernel: str, spec: RunSpec) -> str:
     """The kind (a key of KINDS) whose line ``kernel`` takes for ``spec``."""
-    kind = _kind_of_logits(spec)
-    cache = "coded" if spec.options.kv_dtype is not None else "paged" if spec.engine == "paged" else None
-    if cache is not None:
-        kind = cache if kind != "matrix" else "any"
-    enough = [kind, "any"] if kind in ("matrix", "coded") else [kind, "arithmetic", "any"]
-    return next(one for one in enough if one in KERNELS[kernel])
+    logits = _kind_of_logits(spec)
+    enough = ["matrix", "any"] if logits == "matrix" else [logits, "arithmetic", "any"]
+    if spec.engine == "paged":
+        enough = ["paged", *enough]
+    if spec.options.kv_dtype is not None:
+        enough = ["coded", "any"]
+    return next(kind for kind in enough if kind in KERNELS[kernel])
 
 
 def _kind_of_logits(spec: RunSpec) -> str:

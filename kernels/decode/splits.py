@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernels.flash.tiles import INTERPRETER_BLOCK, MIN_DIM, largest_tiling, next_power_of_two, padded_dim
+from kernels.flash.tiles import (
+    INTERPRETER_BLOCK,
+    MIN_DIM,
+    largest_tiling,
+    next_power_of_two,
+    padded_dim,
+    warps_for,
+)
 from kernels.spec.attention import MAX_SPLITS
 from kernels.spec.model import RunSpec
 from kernels.tuning import Tiling
@@ -58,7 +65,11 @@ def decode_tiling(spec: RunSpec, target: str | None) -> Tiling:
     asked_n, asked_splits = spec.options.block_n, spec.options.num_splits
     longest = spec.kv_len if asked_splits is None else -(-spec.kv_len // asked_splits)
     fit_m, fit_n = (max(MIN_DIM, next_power_of_two(size)) for size in (rows_per_kv_head(spec), longest))
-    return best._replace(block_m=min(fit_m, best.block_m), block_n=asked_n or min(fit_n, best.block_n))
+    block_m, block_n = min(fit_m, best.block_m), asked_n or min(fit_n, best.block_n)
+    if target is None or (block_m, block_n) == best[:2]:
+        return best._replace(block_m=block_m, block_n=block_n)
+    warps = warps_for(block_m, block_n, max(spec.head_dim, spec.v_head_dim), spec.dtype)
+    return Tiling(block_m, block_n, warps, best.num_stages)
 
 
 def rows_per_kv_head(spec: RunSpec) -> int:

@@ -18,7 +18,7 @@ from kernels.compiling import CannotCompileError, compile_spec, count_instructio
 from kernels.spec import parse_run
 from kernels.targets import TARGETS
 from kernels.tuning import KERNELS, Key, table
-from tests.support.compiled import OTHERS, PAGE, page
+from tests.support.compiled import DTYPES, OTHERS, PAGE, cases, page
 
 ALL = os.environ.get("ATTENTION_LAB_ALL_COMPILES") == "1"  # a quarter of an hour
 
@@ -94,9 +94,8 @@ print(json.dumps(found))
 # Rows of docs/compiled.md that are not in that table, compiled again.
 ROWS = """
 import json, sys
-from tests.support.compiled import cases, rows
-chosen = json.loads(sys.argv[1]) or list(cases())
-print(json.dumps([row for what in chosen for dtype in ("float16", "float32") for row in rows(what, dtype)]))
+from tests.support.compiled import rows
+print(json.dumps([row for one in json.loads(sys.argv[1]) for row in rows(*one)]))
 """
 
 
@@ -265,7 +264,6 @@ SAMPLE = [
     Key("flash_backward_keys", "sm_80", "float16", 64, "any"),
     Key("decode_split", "sm_90", "float16", 128, "arithmetic"),
 ]
-DTYPES = ("float16", "float32")
 STALE = "stale: make compiled"
 
 
@@ -333,6 +331,7 @@ def test_the_page_is_not_stale():
     others = text.splitlines()[text.splitlines().index(OTHERS.strip().splitlines()[0]) :]
     others = [row for row in others if row.startswith("| ") and not row.startswith(("|  |", "| --- |"))]
     assert page(others) == text, STALE
-    rows = printed_by(ROWS, [] if ALL else ["gradients, 128"])
+    every = list(itertools.product(cases(), DTYPES))
+    rows = printed_by(ROWS, every if ALL else [("gradients, 128", "float16")])
     assert rows
     assert [row for row in rows if row not in others] == [], STALE

@@ -73,20 +73,18 @@ LENGTHS = {"q_lens": [LENGTH], "kv_lens": [LENGTH]}
 MASK = {"pattern": {"type": "chunked", "size": 64}}
 BIAS = {"attn_mask": {"seed": 1, "shape": [1, 4, LENGTH, LENGTH]}}
 EVERY = Example(ARITHMETIC | MASK, LENGTHS | BIAS, kv_heads=2)
-PAGED, INT8, E4M3 = "paged", {"kv_dtype": "int8"}, {"kv_dtype": "fp8_e4m3"}  # each token with its scale
+PAGED, E4M3 = "paged", {"kv_dtype": "fp8_e4m3"}  # the dearest to decode; each token with its scale
 MOST = Example(ARITHMETIC, LENGTHS, kv_heads=2)
 EXAMPLES: dict[tuple[str, str], tuple[Example, ...]] = {
     ("flash_forward", "none"): (Example(),),
     ("flash_forward", "causal"): (Example(CAUSAL),),
     ("flash_forward", "arithmetic"): (MOST, Example(LISTED)),
     ("flash_forward", "matrix"): (EVERY, Example(MASK, length=LENGTH - 1)),  # rows that start anywhere
-    ("flash_forward", "paged"): (MOST._replace(engine=PAGED),),
-    ("flash_forward", "coded"): (MOST._replace(options=E4M3), MOST._replace(options=INT8, engine=PAGED)),
-    ("flash_forward", "any"): (EVERY._replace(options=E4M3, engine=PAGED),),
+    ("flash_forward", "paged"): (EVERY._replace(engine=PAGED),),
+    ("flash_forward", "coded"): (EVERY._replace(options=E4M3, engine=PAGED),),
     ("flash_scores", "any"): (EVERY._replace(options=E4M3),),
     **dict.fromkeys(((kernel, "any") for kernel in BACKWARD), (EVERY,)),
     ("decode_split", "arithmetic"): (MOST, MOST._replace(engine=PAGED)),
-    ("decode_split", "coded"): (MOST._replace(options=E4M3), MOST._replace(options=INT8, engine=PAGED)),
     ("decode_split", "any"): (EVERY._replace(options=E4M3, engine=PAGED),),
     ("latent_attention", "any"): (EVERY,),
 }
@@ -192,7 +190,7 @@ def candidates(key: Key, spec: RunSpec) -> Iterator[list[Tiling]]:
         if n > 64 and not is_plain(key):
             continue
         warps = []
-        for count in (4,) if is_decoding else (4, 8):
+        for count in (4, 8):
             needed, threads = needs(key.kernel, spec, Tiling(m, n, count)), WARP_SIZE * count
             roomy = needed.registers <= (MAX_NUMBERS // 2 if is_full else MAX_NUMBERS) * threads
             steps = (MAX_STEPS if is_plain(key) else MAX_STEPS // 2) * threads
@@ -200,8 +198,8 @@ def candidates(key: Key, spec: RunSpec) -> Iterator[list[Tiling]]:
             if soon and (roomy or is_plain(key)):
                 warps.append(count)
         if warps and excess(key.kernel, spec, key.target, Tiling(m, n, warps[-1])) is None:
-            tried_warps = warps[::-1] if is_plain(key) else warps[:1]
-            yield [Tiling(m, n, *more) for more in itertools.product(tried_warps, stages)]
+            order_of_warps = warps[::-1] if is_plain(key) else warps
+            yield [Tiling(m, n, *more) for more in itertools.product(order_of_warps, stages)]
 
 
 def is_plain(key: Key) -> bool:
@@ -222,6 +220,8 @@ def search(keys: list[Key], spilled: list[Tiling]) -> list[Tuned]:
             if tiling.num_warps in enough or any(_holds(tiling, other) for other in spilled):
                 continue
             found, lines, wrong = tried(keys, tiling)
+            if not (wrong or is_plain(keys[0])):
+                return lines
             if not wrong:
                 acceptable.append((rank(kernel, tiling, found), lines))
                 if all(one.limited_by != "shared" for one in found):
@@ -233,8 +233,8 @@ def search(keys: list[Key], spilled: list[Tiling]) -> list[Tuned]:
                 spilled.append(tiling._replace(num_stages=1) if hopeless else tiling)
     if acceptable:
         return max(acceptable, key=itemgetter(0))[1]
-    if not spilling:
-        raise SystemExit(f"{keys}: nothing fits")
+    if not spilling:  # all of them spilled earlier, for others
+        return tried(keys, tilings[-1])[1]
     return min(spilling, key=itemgetter(0))[1]
 
 
