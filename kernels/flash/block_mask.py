@@ -48,7 +48,8 @@ def _within_window(given: Operands, tiles: Tiles) -> Array:
     """[b or 1, 1, n tiles, m tiles]: may a query position of the tile see a key position of the tile?"""
     q_low, q_high = _extremes(given.q_positions, tiles[0])
     kv_low, kv_high = _extremes(given.kv_positions, tiles[1])
-    seen = np.ones((max(len(q_low), len(kv_low)), q_low.shape[1], kv_low.shape[1]), np.bool_)
+    rows = np.broadcast_shapes(q_low.shape[:1], kv_low.shape[:1])
+    seen = np.ones((*rows, q_low.shape[1], kv_low.shape[1]), np.bool_)
     if given.right is not None:
         seen &= kv_low[:, None, :] <= q_high[:, :, None] + given.right
     if given.left is not None:

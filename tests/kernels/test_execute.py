@@ -1,6 +1,7 @@
 """A whole run: inputs, results, errors, measurements, as a worker sees them."""
 
 import hashlib
+import importlib
 import json
 import os
 import subprocess
@@ -14,9 +15,11 @@ import pytest
 
 from kernels import execute as module
 from kernels.arrays import generate
+from kernels.compiling import StandIn, without_data
 from kernels.execute import CannotRunError, DeadlineExceeded, Outcome, execute, warm
 from kernels.measure import PeakMemory
 from kernels.numerics import errors
+from kernels.registry import ENGINES
 from kernels.spec import parse_run
 
 X, V = [[1, 0], [0, 1], [1, 1]], [[1, 0], [0, 2], [2, 2]]
@@ -221,17 +224,34 @@ def test_a_deadline_stops_a_run_between_iterations(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    "attention", [{"kv_positions": [0, 1, 5]}, {"pattern": {"type": "document", "ids": [0, 0, 1]}}]
+    "attention",
+    [
+        {"kv_positions": [0, 1, 5]},
+        {"kv_positions": [0, 1, 5], "is_causal": True},
+        {"q_positions": [0, 1, 5], "window": [1, None]},
+        {"pattern": {"type": "document", "ids": [0, 0, 1]}},
+    ],
 )
-@pytest.mark.parametrize("engine", ["reference", "eager", "sdpa", "flash", "decode", "paged"])
-def test_a_ragged_batch_may_have_no_rows(engine: str, attention: dict[str, Any]) -> None:
-    """What is said of all rows at once is then said of none."""
-    nothing = {"b64": "", "dtype": "float32", "shape": [0, 2, 3, 4]}
-    inputs = {**dict.fromkeys("qkv", nothing), "q_lens": [], "kv_lens": []}
-    parsed = parse_run({"engine": engine, "inputs": inputs, "attention": attention})
-    outcome = execute(parsed.spec, parsed.arrays)
+@pytest.mark.parametrize("lengths", [{}, {"kv_lens": []}, {"q_lens": [], "kv_lens": []}])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_batch_may_have_no_rows(engine: str, lengths: dict[str, Any], attention: dict[str, Any]) -> None:
+    """What is said of all rows at once is then said of none; nor is there anything to compile for it but
+    what there is for any batch."""
+    shapes = dict.fromkeys("qkv", (0, 2, 3, 4))
+    if "c_kv" in ENGINES[engine].takes:
+        shapes = {"q_nope": (0, 2, 3, 4), "q_rope": (0, 2, 3, 2), "c_kv": (0, 3, 8), "k_rope": (0, 3, 2),
+                  "w_uk": (2, 8, 4), "w_uv": (2, 8, 4)}  # fmt: skip
+    options = {"form": "absorbed"} if "form" in ENGINES[engine].options else {}
+    inputs = {name: seeded(*shape) for name, shape in shapes.items()} | lengths
+    outcome = run(engine, inputs, attention=attention, options=options)
     assert outcome.arrays["out"].shape == (0, 2, 3, 4)
     assert outcome.numerics["within_bound"]
+    if ENGINES[engine].is_triton:
+        spec = parse_run(
+            {"engine": engine, "inputs": inputs, "attention": attention, "options": options}
+        ).spec
+        module_of = importlib.import_module(ENGINES[engine].module)
+        assert list(module_of.kernels_of(spec, without_data(spec), StandIn("sm_90")))
 
 
 @pytest.mark.parametrize("kind", [TimeoutError, MemoryError])
