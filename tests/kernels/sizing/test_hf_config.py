@@ -166,6 +166,13 @@ def test_chunks_keep_at_most_a_chunk():
     assert [layer.tokens for layer in cached.layers] == [32, 32, 32, 1000]
 
 
+def test_one_key_value_head_unless_the_config_says_more():
+    few = {**PLAIN, "model_type": "gpt_bigcode"}
+    assert read_config(few).model.layers[0].mixers[0].kv_heads == 2
+    del few["num_key_value_heads"]
+    assert read_config(few).model.layers[0].mixers[0].kv_heads == 1
+
+
 def test_experts_are_where_each_family_says():
     def routed(**more):
         read = read_config({**PLAIN, "num_experts": 4, "num_experts_per_tok": 2, **more})
@@ -303,6 +310,12 @@ def test_a_config_has_bounds():
 def test_how_the_config_says_its_weights_are_stored(given, name, bits):
     stored = read_config({**PLAIN, "quantization_config": given}).stored
     assert (stored.name, stored.bits) == (name, bits)
+
+
+def test_gptq_keeps_a_scale_and_a_zero_point_to_each_group():
+    given = {"quant_method": "gptq", "bits": 4, "group_size": 64}
+    stored = read_config({**PLAIN, "quantization_config": given}).stored
+    assert stored.matrix(8, 128) == 8 * 64 + 8 * 2 * (16 + 4) // 8
 
 
 def test_one_scale_for_a_tensor_for_a_row_or_for_a_group():

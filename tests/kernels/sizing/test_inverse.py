@@ -60,6 +60,15 @@ def test_which_gpus_fit():
     assert found["v100-sxm2-16"] == 16
 
 
+def test_what_each_gpu_holds_is_said_of_as_many_as_are_needed():
+    model, load = read_model("llama-3-70b").model, Workload(8192)
+    for fit in which_fit(model, load):
+        held = per_gpu_bytes(model, replace(load, gpus=fit.count))
+        assert fit.per_gpu == held <= fit.gpu.memory_bytes
+        if fit.count > 1:
+            assert per_gpu_bytes(model, replace(load, gpus=fit.count // 2)) > fit.gpu.memory_bytes
+
+
 def test_heads_that_cannot_be_shared_stay_on_one_gpu():
     model = read_model("falcon-7b").model  # 71 heads
     assert divides(model, 71)

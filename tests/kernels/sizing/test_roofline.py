@@ -123,6 +123,8 @@ def test_an_index_looks_through_everything_to_attend_to_little():
     model = read_config(config).model
     far, near = (traffic_of(model, Workload(length))["cache_read"] for length in (100_000, 2048))
     assert far - near == 61 * 128 * 2 * (100_000 - 2048)
+    ten = traffic_of(model, Workload(100_000, q_len=10))["cache_read"]  # each finds 2,048 of its own
+    assert ten - far == 61 * (512 + 64) * 2 * 9 * 2048
     attended = flops(model, Workload(100_000)) - flops(model, Workload(50_000))
     assert attended == 61 * 2 * 64 * 128 * 50_000
     assert near == traffic_of(read_config(configs.DEEPSEEK_V3).model, Workload(2048))["cache_read"] + (
