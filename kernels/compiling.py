@@ -38,6 +38,7 @@ from kernels.registry import ENGINES
 from kernels.spec.model import RunSpec
 from kernels.spec.values import INTEGERS, ROUNDED
 from kernels.targets import TARGETS, WARP_SIZE, resident_blocks
+from kernels.tiles import advising
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 TEXTS = ("ttir", "ttgir", "llir", "ptx", "sass")
@@ -123,7 +124,8 @@ def compile_spec(spec: RunSpec, target: str, cache: CompiledCache | None = None)
     if not hasattr(engine, "kernels_of"):
         raise CannotCompileError(f"engine {spec.engine} has no kernels of ours to compile")
     try:
-        launched = list(engine.kernels_of(spec, without_data(spec), StandIn(target)))
+        with advising(spec.engine):
+            launched = list(engine.kernels_of(spec, without_data(spec), StandIn(target)))
     except CannotRunError as error:
         raise CannotCompileError(str(error)) from error
     return [compile_kernel(*one, target, cache) for one in distinct(launched, target)]

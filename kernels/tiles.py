@@ -9,16 +9,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from kernels.decode import splits
+from kernels.engines import CannotRunError, TilesError
 from kernels.flash import tiles as flash
 from kernels.flash.tiles import Needs
 from kernels.mla import forms
-from kernels.registry import MAX_DECODE_LEN
+from kernels.registry import ENGINES, MAX_DECODE_LEN
 from kernels.spec.model import RunSpec
-from kernels.spec.problems import FieldProblem
+from kernels.spec.problems import FieldProblem, one_of
 from kernels.targets import TARGETS, WARP_SIZE
 from kernels.tuning import Tiling
 
@@ -104,6 +106,19 @@ def _remedy(spec: RunSpec, target: str, asked: list[str]) -> str:
         return "No smaller tile fits either: lower the dim, or leave this target out."
     best = max(fitting, key=lambda sizes: (math.prod(sizes), sizes))
     return f"The largest that fits is {' with '.join(map('{} {}'.format, asked, best))}."
+
+
+@contextmanager
+def advising(engine: str) -> Iterator[None]:
+    """Have a TilesError, which a launch raises, say what ``engine`` can be asked for in its place."""
+    try:
+        yield
+    except TilesError as error:
+        known = [name for name in error.options if name in ENGINES[engine].options]
+        advice = [f"ask for a {error.other} {one_of(known)}"] if known else []
+        if error.other == "larger":
+            advice.append("send shorter sequences")
+        raise CannotRunError(f"{error}: {', or '.join(advice)}") from error
 
 
 def _powers(largest: int) -> list[int]:

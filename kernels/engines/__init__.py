@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from kernels.arrays import Array
 
-__all__ = ["Array", "CannotRunError", "Kernels", "Place", "Prepared", "version_of"]
+__all__ = ["Array", "CannotRunError", "Kernels", "Place", "Prepared", "TilesError", "version_of"]
 
 Kernels = Iterable[tuple[str, Any, dict[str, Any]]]  # (name, kernel, arguments) of each launch
 
@@ -41,6 +41,15 @@ class Place(Protocol):
 
 class CannotRunError(RuntimeError):
     """This process or machine cannot run what was asked for; the message says what is missing."""
+
+
+class TilesError(CannotRunError):
+    """A kernel cannot be launched in its tiles. In ``other`` ones it could, "larger" or "smaller", and
+    ``options`` are those that ask for them, though not every engine has them."""
+
+    def __init__(self, why: str, other: str, options: tuple[str, ...]) -> None:
+        super().__init__(why)
+        self.other, self.options = other, options
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,18 @@ import torch
 from triton.runtime import driver
 from triton.runtime.errors import OutOfResources
 
-from kernels.engines import Array, CannotRunError
+from kernels.engines import Array, CannotRunError, TilesError
 from kernels.engines.tensors import to_tensor
 from kernels.flash.interpreter import INTERPRETED, patched_once
-from kernels.flash.tiles import INTERPRETER_BLOCK, next_power_of_two
+from kernels.flash.tiles import BACKWARD, INTERPRETER_BLOCK, next_power_of_two
 from kernels.spec.model import RunSpec
 from kernels.targets import nearest
 
 # Programs along each axis of a grid (CUDA C++ Programming Guide, "Compute Capabilities").
 GRID_LIMITS = (2**31 - 1, 2**16 - 1, 2**16 - 1)
+# Which option says how many rows a program has along each of them.
+TILED_BY: tuple[tuple[str, ...], ...] = ((), ("block_m",), ("block_n",))
+FIXED = ("row_deltas", *BACKWARD)  # whose tiles no option makes larger
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class Launch(NamedTuple):
 def launch(name: str, kernel: Any, arguments: Mapping[str, Any], grid: tuple[int, ...]) -> None:
     """Run ``kernel`` once for every place of ``grid``; not at all where an axis has none.
 
-    Raises CannotRunError where the GPU cannot hold the tiles, or has no grid so large.
+    Raises TilesError where the GPU cannot hold the tiles, or has no grid so large.
     """
     if 0 in grid:
         return
@@ -86,26 +89,26 @@ def launch(name: str, kernel: Any, arguments: Mapping[str, Any], grid: tuple[int
     try:
         kernel[grid](**arguments)
     except OutOfResources as error:
-        raise CannotRunError(
-            f"these tiles do not fit this GPU ({error}): ask for a smaller block_m or block_n"
-        ) from error
+        why = f"the tiles of {name} do not fit this GPU ({error})"
+        raise TilesError(why, "smaller", ("block_m", "block_n")) from error
 
 
 def compilable(launches: Iterable[Launch]) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    """As ``kernels_of`` yields them, without grids. Raises CannotRunError as ``launch`` does."""
+    """As ``kernels_of`` yields them, without grids. Raises TilesError as ``launch`` does."""
     for one in launches:
         check_grid(one.name, one.grid)
         yield one[:3]
 
 
 def check_grid(name: str, grid: tuple[int, ...]) -> None:
-    """Raises CannotRunError where a grid is beyond those of CUDA."""
+    """Raises TilesError where a grid is beyond those of CUDA."""
     for axis, (programs, most) in enumerate(zip(grid, GRID_LIMITS, strict=False)):
         if programs > most:
-            raise CannotRunError(
+            why = (
                 f"{name} takes {programs:,} programs along axis {axis} of its grid, and CUDA has at most "
-                f"{most:,} there: ask for a larger block_m or block_n, or send shorter sequences"
+                f"{most:,} there"
             )
+            raise TilesError(why, "larger", () if name in FIXED else TILED_BY[axis])
 
 
 def rows_of_a_program(length: int, block: int, *, interpreted: bool) -> int:

@@ -23,7 +23,9 @@ from kernels.flash.softmax import Kept
 from kernels.mla.arguments import LatentShapes, expanded_launches
 from kernels.paged.launch import append_launch, page_rows
 from kernels.paged.tables import Fresh
+from kernels.registry import ENGINES
 from kernels.spec import MAX_ELEMENTS, parse_run
+from kernels.tiles import advising
 
 SECOND, FIRST = 65_535, 2_147_483_647  # as NVIDIA has them for every GPU since compute capability 3.0
 
@@ -70,25 +72,36 @@ def test_a_grid_beyond_cuda_is_refused_by_its_numbers(
     said = str(refusal.value)
     assert said.startswith(f"flash_forward takes {programs} programs along axis {axis} of its grid")
     assert f"at most {most} there" in said
-    assert "larger block_m or block_n" in said
     assert kernel.grids == []
 
 
-@pytest.mark.parametrize("engine", ["flash", "mla"])
-def test_what_no_grid_can_hold_is_not_compiled_either(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("engine", "options", "length", "advice"),
+    [
+        ("flash", {"block_m": 16}, 16 * (SECOND + 1), "ask for a larger block_m, or send shorter sequences"),
+        ("mla", {"block_m": 16}, 16 * (SECOND + 1), "ask for a larger block_m, or send shorter sequences"),
+        ("paged", {}, 128 * (SECOND + 1), "send shorter sequences"),
+    ],
+)
+def test_what_no_grid_can_hold_is_not_compiled_either(
+    engine: str, options: dict[str, Any], length: int, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is advised is what the engine can be asked for."""
     monkeypatch.setattr(compiling, "INTERPRETED", False)
     monkeypatch.setattr(compiling, "compile_kernel", lambda name, *_: pytest.fail(f"compiled {name}"))
-    length = 16 * (SECOND + 1)
     shapes = {
         "flash": dict.fromkeys(("q", "k", "v"), (1, 1, length, 1)),
+        "paged": {"q": (1, 1, length, 1), **dict.fromkeys(("k", "v"), (1, 1, 1, 1))},
         "mla": {
             "q_nope": [1, 1, length, 1], "q_rope": [1, 1, length, 2], "c_kv": [1, 1, 1], "k_rope": [1, 1, 2],
             "w_uk": [1, 1, 1], "w_uv": [1, 1, 1],
         },
     }  # fmt: skip
     inputs = {name: {"seed": 1, "shape": list(shape)} for name, shape in shapes[engine].items()}
-    body = {"engine": engine, "dtype": "float16", "inputs": inputs, "options": {"block_m": 16}}
-    with pytest.raises(CannotCompileError, match=r"65,536 programs along axis 1 .* larger block_m"):
+    body = {"engine": engine, "dtype": "float16", "inputs": inputs, "options": options}
+    with pytest.raises(
+        CannotCompileError, match=rf"programs along axis 1 .* at most 65,535 there: {advice}$"
+    ):
         compile_spec(parse_run(body).spec, "sm_90")
 
 
@@ -105,10 +118,15 @@ def test_nothing_is_launched_for_no_program(on_a_gpu: None, grid: tuple[int, ...
     assert kernel.grids == []
 
 
-def test_tiles_that_do_not_fit_are_refused_in_words(on_a_gpu: None) -> None:
+@pytest.mark.parametrize("engine", [name for name, engine in ENGINES.items() if engine.is_triton])
+def test_tiles_that_do_not_fit_are_refused_in_words(on_a_gpu: None, engine: str) -> None:
     kernel = Kernel(OutOfResources(300_000, 232_448, "shared memory"))
-    with pytest.raises(
-        CannotRunError, match=r"do not fit this GPU .*shared memory.*smaller block_m or block_n"
+    asked = " or ".join(sorted({"block_m", "block_n"} & ENGINES[engine].options.keys()))
+    with (
+        pytest.raises(
+            CannotRunError, match=rf"do not fit this GPU .*shared memory.*: ask for a smaller {asked}$"
+        ),
+        advising(engine),
     ):
         launch("flash_forward", kernel, {}, (1,))
 
@@ -181,5 +199,11 @@ def test_gradients_of_more_keys_than_a_grid_has_tiles_are_refused() -> None:
     pointers, kept = dict.fromkeys(names, nowhere), Kept(nowhere, nowhere)
     found = {one.name: one for one in backward_launches(pointers, kept, shapes, Terms(scale=1.0), (32, 32))}
     check_grid("flash_backward_queries", found["flash_backward_queries"].grid)
-    with pytest.raises(CannotRunError, match="flash_backward_keys takes 65,536 programs along axis 1"):
+    with (
+        pytest.raises(
+            CannotRunError,
+            match=r"flash_backward_keys takes 65,536 programs along axis 1 .* there: send shorter",
+        ),
+        advising("flash"),
+    ):
         check_grid("flash_backward_keys", found["flash_backward_keys"].grid)
