@@ -13,7 +13,8 @@ rounding error analysis*). P are the weights of a row, Σ runs over its keys j, 
           + 16a·|softcapped_j|                                 softcap: division, tanh, multiplication
           + 3a·(|slope·distance_j| + |bias_j| + |s_j|)         ALiBi and an additive mask, where there are any
           + 3a·(|s_j − lse| + ln m) + 4a                       minus the maximum, and the exponential
-  and by what vanishes below the smallest normal number τ of float32: τ·(|q|·|k_j| + softcap).
+  and by what vanishes below the smallest normal number τ of float32: τ·(|q|·|k_j| + softcap). Its score,
+  scale·q·k_j, is wrong by ς_j at most, the first two lines and what MLA and a quantised cache add below.
 * A weight is multiplied by e^δ, |δ| ≤ ε_j, before the row is divided by its sum. With ρ_j = e^ε_j − 1,
       out′ − out = Σ P_j r_j (v_j − out) / (1 + Σ P_j r_j),   |r_j| ≤ ρ_j,
   and by Cauchy and Schwarz the numerator is at most R·σ: R = √(Σ P_j ρ_j²) and σ² = Σ P_j v_j² − out², the
@@ -40,17 +41,19 @@ rounding error analysis*). P are the weights of a row, Σ runs over its keys j, 
   moves by Σ P′_j (v′_j − v_j), P′ being the weights after all that moves them (π below), which is at most
       min(Σ P_j(1 + π_j)·ν_j, max ν),
   and by u·Σ P_j|v′_j| where decoded values are rounded to the dtype.
-* π_j = e^R·(ρ_j + R) + 2λ√m·a + 4a bounds the relative error of a weight, R + 2λ√m·a + a·(4 + |lse|) the
-  error of the LSE. Not so of a weight that is made from an LSE in float32, as torch's fused kernels do for
-  gradients: for engine sdpa their π_j is larger by 2a·|lse|.
+* π_j = e^R·(ρ_j + R) + 2λ√m·a + 4a bounds the relative error of a weight, but not of one that is made from an
+  LSE in float32, as torch's fused kernels do for gradients: for engine sdpa their π_j is larger by 2a·|lse|.
+  The LSE moves by ln(1 + Σ P_j r_j), upwards by Σ P_j ρ_j at most and downwards, by Jensen's inequality, by
+  Σ P_j ε_j. Neither is more than R, so that with its own rounding it errs by R + 2λ√m·a + 4a·(1 + |lse|).
 * Gradients, with dP = dO·Vᵀ, Δ = Σ P_j dP_j and dmasked = P ∘ (dP − Δ):
       dmasked errs by  E = |dmasked|·(π + u + 4a) + P ∘ (θ + D),
           θ = a·(2 + λ√e)·|dO|·|V|ᵀ,    D = |dO|·(bound of out) + Σ P_j θ_j     (Δ from dO·out or from P·dP)
-      dscores by       E·(1 − t²) + |dmasked|·min(1, 2(ε/c + 16a)),             t = tanh(scores / c)
+      dscores by       E·(1 − t²) + |dmasked|·min(1, 2(ς/c + 16a)),             t = tanh(scores / c)
       dQ by            |scale|·(E + |dscores|·(λ√m·a + u))·|K| + (u + 2a)·|dQ|, dK likewise with n
       dV by            (P ∘ (π + u + λ√n·a))ᵀ·|dO| + (u + 2a)·|dV|
-  each with its underflow. n counts the queries of all heads that share a key head. Turning a gradient back
-  by RoPE mixes the two elements of a pair: √2 times the attention factor. A page that r rows read: r times.
+  each with its underflow. n counts the queries of all heads that share a key head. A dQ or dK that RoPE
+  turns back is rounded twice, 2u in the place of u, and the two elements of a pair are mixed: √2 times the
+  attention factor. A page that r rows read: r times.
 """
 
 from __future__ import annotations
@@ -166,7 +169,7 @@ class Bounds:
             bound = bound + (1 + sums + 2 * u) * decoded + u * (weights @ np.abs(head.v))
         found = {
             "out": bound,
-            "lse": growth * spread + sums + 4 * a * lse,
+            "lse": spread + sums + 4 * a * lse,
             "scores": score,
             "softcapped_scores": logit if self.given.softcap else score,
             "masked_scores": logit,
@@ -241,20 +244,20 @@ class Bounds:
             bent = np.minimum(1.0, 2 * (score / given.softcap + 16 * a))
             error = error * slope + np.abs(results["dmasked"]) * bent
         group = given.group
-        rounded = u * (2 if self.rotated else 1) + 2 * a
+        turned = u * (2 if self.rotated else 1) + 2 * a
         by_keys = error + np.abs(results["dscores"]) * (LAMBDA * math.sqrt(m) * a + u)
         by_queries = error + np.abs(results["dscores"]) * (LAMBDA * math.sqrt(n * group) * a + u)
         scale = abs(given.scale)
         lost = self.lost * (scale * np.abs(head.k).sum(0) + 1.0)
         self.sums["dk"][head.b, head.kv, :m] += (
-            scale * (by_queries.T @ np.abs(head.q)) + rounded * np.abs(results["dk"])
+            scale * (by_queries.T @ np.abs(head.q)) + turned * np.abs(results["dk"])
             + self.lost * (scale * np.abs(head.q).sum(0) + 1.0)
         )  # fmt: skip
         self.sums["dv"][head.b, head.kv, :m] += (
             (moved + weights * (u + LAMBDA * math.sqrt(n * group) * a)).T @ upstream
-            + rounded * np.abs(results["dv"]) + self.lost * (upstream.sum(0) + 1.0)
+            + (u + 2 * a) * np.abs(results["dv"]) + self.lost * (upstream.sum(0) + 1.0)
         )  # fmt: skip
-        return {"dq": scale * (by_keys @ np.abs(head.k)) + rounded * np.abs(results["dq"]) + lost}
+        return {"dq": scale * (by_keys @ np.abs(head.k)) + turned * np.abs(results["dq"]) + lost}
 
     def found(self, arrays: Mapping[str, Array]) -> dict[str, float]:
         """The bound of every result that the observed heads have, by name."""

@@ -253,3 +253,13 @@ def test_masked_rows_and_empty_axes(engine: str, shape: tuple[int, int, int, int
     )  # fmt: skip
     for name, verdict in judge(spec, arrays)[0].items():
         assert verdict["within_bound"], name
+
+
+def test_an_lse_errs_no_more_than_its_only_logit() -> None:
+    """Of one key the LSE is the logit, here 2²¹/√2, in float32 right to about 1: ε becomes e^ε − 1 ≤ ε + ε²,
+    and 4 · 2⁻²⁴ of the LSE are its own rounding."""
+    spec, _ = make("eager", (1, 1, 1, 1, 1, 2), **{"return": ["lse", "masked_scores"]})
+    large = np.full((1, 1, 1, 2), 1024.0, np.float32)
+    bounds = error_bounds(spec, {"q": large, "k": large, "v": large})
+    logit = bounds["masked_scores"]
+    assert logit < bounds["lse"] < 1.01 * (logit + logit**2 + 2.0**-22 * 2.0**20.5)
