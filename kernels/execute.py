@@ -139,7 +139,7 @@ def _execute(spec: RunSpec, arrays: Mapping[str, Array], deadline: float | None)
             "arithmetic_intensity": predicted.arithmetic_intensity,
         },
         environment=environment(spec, device),
-        notes=[*prepared.notes, *_input_notes(inputs)],
+        notes=[*prepared.notes, *_counting_notes(spec, method), *_input_notes(inputs)],
     )
 
 
@@ -206,7 +206,8 @@ def warm() -> None:
 def _run(
     spec: RunSpec, prepared: Prepared, device: str, checkpoint: Callable[[], None]
 ) -> tuple[Mapping[str, Any], list[int], dict[str, Any]]:
-    """Warm up, time, and count traffic during the very first call where the interpreter lets us."""
+    """Warm up, time, and count traffic during the very first call where the interpreter lets us: that of a
+    warm-up, or without one the first sample, since a call more could double what the run takes."""
     counts = ENGINES[spec.engine].is_triton and device == "cpu"
     traffic: dict[str, Any] = {} if counts else modelled_traffic(spec)
     result: Mapping[str, Any] = {}
@@ -270,6 +271,13 @@ def _describe(spec: RunSpec, name: str, array: Array) -> dict[str, Any]:
     if given.seed is not None:
         info |= {"seed": given.seed, "distribution": given.distribution}
     return info
+
+
+def _counting_notes(spec: RunSpec, method: str) -> list[str]:
+    """What the samples include beside the kernels."""
+    if method == "interpreter" and spec.timing.warmup == 0:
+        return ["The first sample includes the counting of memory traffic; a warm-up keeps it out of them."]
+    return []
 
 
 def _input_notes(inputs: Mapping[str, Array]) -> list[str]:

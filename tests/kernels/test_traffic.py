@@ -76,3 +76,12 @@ def test_decode_reads_what_anyone_sees_once_for_all_heads_that_share_it(window: 
     assert traffic["bytes_read"] == model["bytes_read"] + states + queries + positioned * 2 * KV * OFFSET
     if positioned:  # the last 23 keys lie in two tiles of 16
         assert model["bytes_read"] == n * H * D * 4 + KV * 32 * (D + E) * 4
+
+
+@pytest.mark.parametrize(("engine", "warmup", "says"), [("flash", 0, 1), ("flash", 1, 0), ("eager", 0, 0)])
+def test_a_sample_that_includes_counting_says_so(engine: str, warmup: int, says: int) -> None:
+    given = {"q": seeded(3, 4), "k": seeded(3, 4), "v": seeded(3, 4)}
+    parsed = parse_run({"engine": engine, "inputs": given, "timing": {"warmup": warmup, "iters": 2}})
+    outcome = execute(parsed.spec, parsed.arrays)
+    assert len(outcome.timing["samples_ns"]) == 2
+    assert sum("first sample includes" in note for note in outcome.notes) == says
