@@ -44,11 +44,14 @@ def flops(spec: RunSpec) -> int:
 
 
 def input_bytes(spec: RunSpec, name: str) -> int:
-    """Of an input, read once: keys and values as the cache has them."""
+    """Of an input, read once, as engines read it: keys and values as the cache has them, a boolean in a byte,
+    lengths and tables in 32 bits."""
     given = spec.inputs[name]
     if name in CACHED and spec.options.kv_dtype is not None:
         return given.elements + SCALE_BYTES[spec.options.kv_scale] * math.prod(spec.canonical_shape(name)[:3])
-    return given.elements * (ITEM_BYTES[spec.dtype] if name in ROUNDED else 4)
+    if name in ROUNDED:
+        return given.elements * ITEM_BYTES[spec.dtype]
+    return given.elements * (1 if given.dtype == "bool" else 4)
 
 
 def cached_bytes(spec: RunSpec, width: int) -> int:

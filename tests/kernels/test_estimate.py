@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from kernels import positions
+from kernels import counts, positions
 from kernels.engines.reference import reference
 from kernels.estimate import FIXED_BYTES, Estimate, estimate
 from kernels.execute import execute
@@ -35,6 +35,15 @@ def test_flops_are_the_familiar_formula_and_about_half_when_causal() -> None:
     assert causal.flops == 4 * 8 * (1024 * 1025 // 2) * 64
     assert full.bytes_min == 4 * 4 * 8 * 1024 * 64
     assert full.arithmetic_intensity == full.flops / full.bytes_min
+
+
+def test_a_boolean_is_a_byte_and_other_masks_and_lengths_are_four() -> None:
+    def read(**more: object) -> int:
+        plain = {name: {"seed": 1, "shape": [2, 1, 16, 8]} for name in ("q", "k", "v")}
+        return counts.bytes_min(parse_run({"engine": "flash", "inputs": plain | more}).spec)
+
+    assert read(attn_mask=[[True] * 16] * 16, kv_lens=[16, 5]) == read() + 16 * 16 + 2 * 4
+    assert read(attn_mask=[[0.0] * 16] * 16) == read() + 16 * 16 * 4
 
 
 def test_visible_pairs_are_those_the_reference_leaves_unmasked() -> None:
