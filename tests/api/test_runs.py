@@ -340,10 +340,3 @@ def test_how_many_queries_a_request_takes(api, alice, django_assert_max_num_quer
     with django_assert_max_num_queries(0):
         api.get("/healthz")
         api.get("/engines")
-
-
-def test_a_replay_of_a_finished_run_says_that_it_is_done(api):
-    run_id = api.post("/runs", BODY, idempotency_key="once").json()["id"]
-    finish(run_id)
-    again = api.post("/runs", BODY, idempotency_key="once")
-    assert (again.status_code, again.json()["id"]) == (200, run_id)
