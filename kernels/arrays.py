@@ -28,10 +28,11 @@ from typing import Any
 
 import numpy as np
 
+from kernels.limits import MAX_SEED
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 DISTRIBUTIONS = ("normal", "uniform", "peaked")
-MAX_SEED = 2**63 - 1
 PEAKED_FACTOR = 3.0
 
 # Wichura (1988), Applied Statistics 37, 477-484, algorithm AS 241, PPND16; highest power first.

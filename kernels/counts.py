@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 
+from kernels.limits import MAX_DECODE_LEN
 from kernels.mla.forms import chosen_form, multiply_adds
 from kernels.positions import visible_pairs
-from kernels.registry import MAX_DECODE_LEN
 from kernels.spec.model import RunSpec
 from kernels.spec.results import GRADIENTS, MATRICES
 from kernels.spec.values import ROUNDED

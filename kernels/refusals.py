@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kernels import registry
+from kernels.limits import MAX_DECODE_LEN
 from kernels.spec.latent import PLAIN_INPUTS
 from kernels.spec.model import Options, RunSpec
 from kernels.spec.problems import FieldProblem, all_of, join, one_of
@@ -78,9 +79,8 @@ def _contradictions(spec: RunSpec) -> Iterator[FieldProblem]:
     options, gradients = spec.options, [name for name in spec.returns if name in GRADIENTS]
     if gradients and "dout" not in spec.inputs:
         yield FieldProblem("/inputs/dout", "needs", f"{', '.join(gradients)} need dout, of the shape of out")
-    if options.num_splits is not None and spec.q_len > registry.MAX_DECODE_LEN:
-        most = registry.MAX_DECODE_LEN
-        detail = f"num_splits is for up to {most} queries and q_len is {spec.q_len}; leave it out"
+    if options.num_splits is not None and spec.q_len > MAX_DECODE_LEN:
+        detail = f"num_splits is for up to {MAX_DECODE_LEN} queries and q_len is {spec.q_len}; leave it out"
         yield FieldProblem("/options/num_splits", "unsupported", detail)
     if options.kv_dtype is None:
         if options.kv_scale != Options().kv_scale:

@@ -8,15 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernels.spec.attention import (
-    KV_DTYPES,
-    KV_SCALES,
-    MAX_BLOCK,
-    MAX_BLOCK_ELEMENTS,
-    MAX_PAGE_SIZE,
-    MAX_SPLITS,
-    MIN_BLOCK,
-)
+from kernels.limits import MAX_BLOCK, MAX_BLOCK_ELEMENTS, MAX_DECODE_LEN, MIN_BLOCK
+from kernels.spec.attention import KV_DTYPES, KV_SCALES, MAX_PAGE_SIZE, MAX_SPLITS
 from kernels.spec.latent import AXES, MLA_INPUTS, PLAIN_INPUTS
 from kernels.spec.model import Options
 from kernels.spec.results import GRADIENTS, PRESENT, RESULTS
@@ -68,8 +61,6 @@ INPUT_SHAPES: dict[str, str] = {
     "dout": "as out",
     **{name: f"[{', '.join(axes)}]" for name, axes in AXES.items()},
 }
-# Queries of the decode kernels; more fill tiles of their own, as the flash kernel's do.
-MAX_DECODE_LEN = 16
 # Engines that the contract names and that are still to come.
 PLANNED = frozenset({"linear", "performer", "scan"})
 

@@ -17,6 +17,7 @@ from kernels.decode import splits
 from kernels.engines import CannotRunError, TilesError
 from kernels.flash import tiles as flash
 from kernels.flash.tiles import Needs
+from kernels.limits import MAX_DECODE_LEN, MIN_BLOCK
 from kernels.mla import forms
 from kernels.registry import ENGINES, MAX_DECODE_LEN
 from kernels.spec.model import RunSpec
@@ -123,4 +124,4 @@ def advising(engine: str) -> Iterator[None]:
 
 def _powers(largest: int) -> list[int]:
     """Powers of two from the smallest tile to ``largest``."""
-    return [1 << exponent for exponent in range(flash.MIN_DIM.bit_length() - 1, largest.bit_length())]
+    return [1 << exponent for exponent in range(MIN_BLOCK.bit_length() - 1, largest.bit_length())]

@@ -4,18 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from api.openapi import JsonSchema, Problem, closed, component, described, ref
-from kernels.arrays import DISTRIBUTIONS, MAX_SEED
+from kernels.arrays import DISTRIBUTIONS
+from kernels.limits import MAX_BLOCK, MAX_SEED, MIN_BLOCK
 from kernels.registry import ENGINES
 from kernels.spec.array_input import BASE64_DTYPES
-from kernels.spec.attention import (
-    KV_DTYPES,
-    MAX_BLOCK,
-    MAX_ITERS,
-    MAX_WARMUP,
-    MIN_BLOCK,
-    PATTERNS,
-    ROPE_SCALINGS,
-)
+from kernels.spec.attention import KV_DTYPES, MAX_ITERS, MAX_WARMUP, PATTERNS, ROPE_SCALINGS
 from kernels.spec.patterns import MEANING, RANGES
 from kernels.spec.results import RESULTS
 from kernels.spec.run import DEVICES, DTYPES, INPUTS, LENGTHS

@@ -1,9 +1,9 @@
 """The bodies and answers of the serving simulators, as the OpenAPI document describes them."""
 
 from api.openapi import Component, JsonSchema, closed, component, described, ref
+from kernels.limits import MAX_SEED
 from kernels.serving.batching import POLICIES
 from kernels.serving.catalog import SIMULATORS
-from kernels.serving.draws import MAX_SEED
 from kernels.serving.paging import RESERVATIONS
 
 PAGED, BATCHING, SPECULATIVE, PREFIX = (SIMULATORS[name].limits for name in SIMULATORS)

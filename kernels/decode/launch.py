@@ -31,9 +31,9 @@ from kernels.flash.logits import Terms
 from kernels.flash.memory import Rows
 from kernels.flash.rotation import recorder, rotator
 from kernels.flash.tiles import padded_dim
+from kernels.limits import MAX_DECODE_LEN
 from kernels.operands import Operands, operands
 from kernels.quantise import held, quantised_cache
-from kernels.registry import MAX_DECODE_LEN
 from kernels.spec.model import RunSpec
 from kernels.targets import TARGETS
 

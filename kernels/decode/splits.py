@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernels.flash.tiles import (
-    INTERPRETER_BLOCK,
-    MIN_DIM,
-    largest_tiling,
-    next_power_of_two,
-    padded_dim,
-    warps_for,
-)
+from kernels.flash.tiles import largest_tiling, next_power_of_two, padded_dim, warps_for
+from kernels.limits import MAX_BLOCK_ELEMENTS, MIN_BLOCK
 from kernels.spec.attention import MAX_SPLITS
 from kernels.spec.model import RunSpec
 from kernels.tuning import Tiling
@@ -64,7 +58,7 @@ def decode_tiling(spec: RunSpec, target: str | None) -> Tiling:
     best = largest_tiling(spec, target, "decode_split")
     asked_n, asked_splits = spec.options.block_n, spec.options.num_splits
     longest = spec.kv_len if asked_splits is None else -(-spec.kv_len // asked_splits)
-    fit_m, fit_n = (max(MIN_DIM, next_power_of_two(size)) for size in (rows_per_kv_head(spec), longest))
+    fit_m, fit_n = (max(MIN_BLOCK, next_power_of_two(size)) for size in (rows_per_kv_head(spec), longest))
     block_m, block_n = min(fit_m, best.block_m), asked_n or min(fit_n, best.block_n)
     if target is None or (block_m, block_n) == best[:2]:
         return best._replace(block_m=block_m, block_n=block_n)
@@ -112,7 +106,7 @@ def merge_tile(rows: int, num_splits: int, v_dim: int, *, interpreted: bool) -> 
     """(block_rows, block_splits) of the merge kernel: on a GPU a row to each program, as many of its splits
     at a time as registers hold; in the interpreter as few programs as Triton's largest tile allows."""
     width = padded_dim(v_dim)
-    largest = INTERPRETER_BLOCK**2 if interpreted else MERGE_ELEMENTS
+    largest = MAX_BLOCK_ELEMENTS if interpreted else MERGE_ELEMENTS
     block_splits = min(next_power_of_two(num_splits), largest // width)
     block_rows = min(next_power_of_two(rows), largest // (width * block_splits)) if interpreted else 1
     return max(block_rows, 1), block_splits

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernels.limits import MAX_BLOCK, MAX_BLOCK_ELEMENTS, MIN_BLOCK
 from kernels.spec.model import RunSpec
 from kernels.spec.results import GRADIENTS, MATRICES
 from kernels.targets import WARP_SIZE
 from kernels.tuning import Tiling, tuned
 
-MIN_DIM = 16  # tl.dot multiplies nothing narrower
-INTERPRETER_BLOCK = 1024  # 1024 × 1024 scores: Triton's largest tile
+INTERPRETER_BLOCK = MAX_BLOCK
 # What is chosen there, 1024 × 512 for long sequences: 2 MiB of scores, which stay in a processor's cache. A
 # fifth faster than twice as many; and a quarter as many take twice as long.
 INTERPRETER_SCORES = 2**19
@@ -31,7 +31,7 @@ def next_power_of_two(n: int) -> int:
 
 def padded_dim(dim: int) -> int:
     """Width of a tile that holds rows of ``dim`` numbers."""
-    return max(MIN_DIM, next_power_of_two(dim))
+    return max(MIN_BLOCK, next_power_of_two(dim))
 
 
 def launched(spec: RunSpec, target: str | None) -> dict[str, Tiling]:
@@ -61,9 +61,9 @@ def choose_tiling(spec: RunSpec, target: str | None, kernel: str = "flash_forwar
         block_m, block_n = min(block_m, asked_m or block_m), min(block_n, asked_n or block_n)
         return best._replace(block_m=block_m, block_n=block_n)
     if asked_m and not asked_n:
-        block_n = min(block_n, INTERPRETER_BLOCK**2 // asked_m)
+        block_n = min(block_n, MAX_BLOCK_ELEMENTS // asked_m)
     if asked_n and not asked_m:
-        block_m = min(block_m, INTERPRETER_BLOCK**2 // asked_n)
+        block_m = min(block_m, MAX_BLOCK_ELEMENTS // asked_n)
     block_m, block_n = asked_m or block_m, asked_n or block_n
     if (block_m, block_n) == best[:2]:
         return best
@@ -73,7 +73,7 @@ def choose_tiling(spec: RunSpec, target: str | None, kernel: str = "flash_forwar
 
 def _within_lengths(best: Tiling, q_len: int, kv_len: int, *, interpreted: bool) -> tuple[int, int]:
     """(block_m, block_n) of ``best``, or as much of them as the lengths need."""
-    fit_m, fit_n = (max(MIN_DIM, next_power_of_two(length)) for length in (q_len, kv_len))
+    fit_m, fit_n = (max(MIN_BLOCK, next_power_of_two(length)) for length in (q_len, kv_len))
     block_m, block_n = min(best.block_m, fit_m), min(best.block_n, fit_n)
     return block_m, min(block_n, INTERPRETER_SCORES // block_m) if interpreted else block_n
 
@@ -83,7 +83,7 @@ def largest_tiling(spec: RunSpec, target: str | None, kernel: str) -> Tiling:
     if target is None:
         return Tiling(INTERPRETER_BLOCK, INTERPRETER_BLOCK)
     best = tuned(kernel, target, padded_dim(max(spec.head_dim, spec.v_head_dim)), spec)
-    return best or Tiling(MIN_DIM, MIN_DIM, num_stages=1)  # wider than any that is shipped
+    return best or Tiling(MIN_BLOCK, MIN_BLOCK, num_stages=1)  # wider than any that is shipped
 
 
 def warps_for(block_m: int, block_n: int, dim: int, dtype: str) -> int:
@@ -127,5 +127,5 @@ def weights(spec: RunSpec, tiling: Tiling) -> int:
     (Float32 has no such factors.)"""
     if spec.dtype == "float32":
         return 0
-    warps_to_a_row = max(1, tiling.num_warps * MIN_DIM // tiling.block_m)
+    warps_to_a_row = max(1, tiling.num_warps * MIN_BLOCK // tiling.block_m)
     return tiling.block_m * tiling.block_n // 2 * warps_to_a_row

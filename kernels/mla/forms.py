@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from kernels.flash.tiles import (
     DEFAULT_TARGET,
     INTERPRETER_BLOCK,
-    MIN_DIM,
     Needs,
     choose_tiles,
     choose_tiling,
@@ -30,12 +29,12 @@ from kernels.flash.tiles import (
     weights,
 )
 from kernels.flash.visits import visits
+from kernels.limits import MAX_BLOCK_ELEMENTS, MIN_BLOCK
 from kernels.positions import visible_pairs
 from kernels.spec.model import RunSpec
 from kernels.tuning import Tiling, tuned
 
 FORMS = ("expanded", "absorbed")
-LARGEST_TILE = INTERPRETER_BLOCK**2  # elements, Triton's limit
 
 
 def multiply_adds(spec: RunSpec, form: str) -> int:
@@ -69,18 +68,18 @@ def latent_tiling(spec: RunSpec, target: str | None) -> Tiling:
     of TARGETS; None: the interpreter), no larger than the lengths need."""
     width = padded_dim(spec.inputs["c_kv"].shape[-1])
     if target is None:
-        largest = min(INTERPRETER_BLOCK, LARGEST_TILE // width)
+        largest = min(INTERPRETER_BLOCK, MAX_BLOCK_ELEMENTS // width)
         best = Tiling(largest, largest)
     else:
-        best = tuned("latent_attention", target, width, spec) or Tiling(MIN_DIM, MIN_DIM, 8, 1)
+        best = tuned("latent_attention", target, width, spec) or Tiling(MIN_BLOCK, MIN_BLOCK, 8, 1)
     pairs = spec.q_len * spec.num_heads
-    fit_m, fit_n = (max(MIN_DIM, next_power_of_two(length)) for length in (pairs, spec.kv_len))
+    fit_m, fit_n = (max(MIN_BLOCK, next_power_of_two(length)) for length in (pairs, spec.kv_len))
     block_m, block_n = min(best.block_m, fit_m), min(best.block_n, fit_n)
     asked_m, asked_n = spec.options.block_m, spec.options.block_n
     if asked_m and not asked_n:
-        block_n = min(block_n, LARGEST_TILE // asked_m)
+        block_n = min(block_n, MAX_BLOCK_ELEMENTS // asked_m)
     if asked_n and not asked_m:
-        block_m = min(block_m, LARGEST_TILE // asked_n)
+        block_m = min(block_m, MAX_BLOCK_ELEMENTS // asked_n)
     return best._replace(block_m=asked_m or block_m, block_n=asked_n or block_n)
 
 
@@ -100,7 +99,7 @@ def projection_tiles(
         largest = (INTERPRETER_BLOCK, INTERPRETER_BLOCK, INTERPRETER_BLOCK)
     else:
         largest = (32, 32, 32) if dtype == "float32" else (64, 32, 64)
-    fit = (max(MIN_DIM, next_power_of_two(size)) for size in (rows, width_in, width_out))
+    fit = (max(MIN_BLOCK, next_power_of_two(size)) for size in (rows, width_in, width_out))
     block_m, block_in, block_out = (min(most, size) for most, size in zip(largest, fit, strict=True))
     return block_m, block_in, block_out
 

@@ -35,11 +35,11 @@ from kernels.flash.launch import attend, forward_kernels
 from kernels.flash.memory import Pages, Rows
 from kernels.flash.rotation import recorder, rotator
 from kernels.flash.tiles import choose_tiling, next_power_of_two, padded_dim
+from kernels.limits import MAX_DECODE_LEN
 from kernels.operands import Operands, Rotate, operands
 from kernels.paged.append import append_rows
 from kernels.paged.tables import Cache, Fresh, make_cache, page_size
 from kernels.quantise import QuantisedCache, held, quantised_cache
-from kernels.registry import MAX_DECODE_LEN
 from kernels.spec.model import RunSpec
 from kernels.spec.results import PRESENT
 

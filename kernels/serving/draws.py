@@ -12,8 +12,6 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from random import Random
 
-MAX_SEED = 2**63 - 1
-
 
 class Draws:
     """A stream of random values; the same seed and the same calls give the same values."""

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays import DISTRIBUTIONS, MAX_SEED, Array, bfloat16_to_float32
+from kernels.arrays import DISTRIBUTIONS, Array, bfloat16_to_float32
+from kernels.limits import MAX_SEED
 from kernels.spec.model import InputSpec
 from kernels.spec.problems import MALFORMED, TOO_LARGE, Problems, join, nearest, one_of, printable, show
 from kernels.spec.reader import ObjectReader, is_integer, is_number, to_float

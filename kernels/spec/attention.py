@@ -6,17 +6,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from kernels.limits import MAX_BLOCK, MAX_BLOCK_ELEMENTS, MAX_EXACT, MIN_BLOCK
 from kernels.spec.model import Attention, Options, Positions, Rope, Slopes, Timing
 from kernels.spec.problems import MALFORMED, Problems, join, nearest, one_of, show
 from kernels.spec.reader import ObjectReader, is_integer, is_number, to_float
 
-MAX_POSITION = 2**53  # beyond it, float64 (and JavaScript) no longer tells neighbours apart
 # Of what kernels compute with: float32 reaches a little further, but these read well. Below the smaller one a
 # processor may take a number for 0.
 MIN_FLOAT32, MAX_FLOAT32 = 1.2e-38, 3.4e38
 MAX_HEADS = 65_536
-MIN_BLOCK, MAX_BLOCK = 16, 1024  # tl.dot wants at least 16; 1024 × 1024 is Triton's largest tile
-MAX_BLOCK_ELEMENTS = 2**20
 MAX_SPLITS = 1024
 MAX_PAGE_SIZE = 65_536
 MAX_WARMUP, MAX_ITERS = 100, 1000
@@ -169,7 +167,7 @@ def _window(reader: ObjectReader) -> tuple[int | None, int | None]:
         elif not is_integer(side):
             detail = f"a side of window must be an integer or null, not {show(side)}"
             reader.problems.add(join(reader.at("window"), index), "wrong-type", detail, MALFORMED)
-        elif not 0 <= side <= MAX_POSITION:
+        elif not 0 <= side <= MAX_EXACT:
             detail = f"a side of window must be between 0 and 2^53, or null for unbounded; not {show(side)}"
             reader.problems.add(join(reader.at("window"), index), "out-of-range", detail)
         else:
@@ -207,7 +205,7 @@ def _integers(row: list[Any], reader: ObjectReader, pointer: str, what: str) -> 
 
 
 def _position_in_range(value: int, reader: ObjectReader, pointer: str, what: str) -> bool:
-    if abs(value) <= MAX_POSITION:
+    if abs(value) <= MAX_EXACT:
         return True
     detail = f"{what} must be between -2^53 and 2^53, not {show(value)}"
     reader.problems.add(pointer, "out-of-range", detail)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kernels.limits import MAX_EXACT, MAX_SEED
 from kernels.spec.model import RunSpec
 from kernels.spec.problems import MALFORMED, FieldProblem, join, show
 from kernels.spec.reader import is_integer
 
 Pattern = Mapping[str, Any]
 
-MAX_COUNT = 2**53  # as for positions: JavaScript, which draws these, tells no larger neighbours apart
-MAX_SEED = 2**63 - 1
 POINTER = "/attention/pattern"
 
-_SIZE, _COUNT = (1, MAX_COUNT), (0, MAX_COUNT)
+_SIZE, _COUNT = (1, MAX_EXACT), (0, MAX_EXACT)
 RANGES: dict[str, dict[str, tuple[int, int]]] = {
     "prefix": {"len": _COUNT},
     "document": {},
@@ -107,7 +106,7 @@ def _ids_problems(ids: list[Any] | tuple[Any, ...], pointer: str, length: int) -
         if not is_integer(item):
             detail = f"ids holds one integer for each key, the number of its document, not {show(item)}"
             return [FieldProblem(join(pointer, index), "wrong-type", detail, MALFORMED)]
-        if abs(item) > MAX_COUNT:
+        if abs(item) > MAX_EXACT:
             detail = f"ids stay within ±2^53, unlike {show(item)}; number the documents from 0"
             return [FieldProblem(join(pointer, index), "out-of-range", detail)]
     return []

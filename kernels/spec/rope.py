@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from kernels.limits import MAX_EXACT
 from kernels.spec.model import Rope, RunSpec
 from kernels.spec.problems import FieldProblem, join, show
 from kernels.spec.reader import is_number
@@ -19,11 +20,10 @@ Scaling = Mapping[str, Any]
 ORIGINAL, EXTENDED = "original_max_position_embeddings", "max_position_embeddings"
 BETA_FAST, BETA_SLOW = 32.0, 1.0  # turns within the original length; the YaRN paper, for Llama models
 MIN_FACTOR, MAX_FACTOR = 1e-6, 1e12  # far beyond any use, and no product of them leaves float64
-MAX_LENGTH = 2**53  # positions, and so lengths, are exact in float64 up to here
 POINTER = "/attention/rope/scaling"
 
 _ANY, _STRETCH, _WEIGHT = (MIN_FACTOR, MAX_FACTOR), (1.0, MAX_FACTOR), (0.0, MAX_FACTOR)
-_LENGTH, _LENGTH_WITH_LOG = (1, MAX_LENGTH), (2, MAX_LENGTH)  # ln 1 = 0 would divide
+_LENGTH, _LENGTH_WITH_LOG = (1, MAX_EXACT), (2, MAX_EXACT)  # ln 1 = 0 would divide
 _RANGES: dict[str, dict[str, tuple[float, float]]] = {
     "linear": {"factor": _ANY},
     "ntk": {"factor": _ANY},

@@ -16,10 +16,11 @@ from kernels.bounds import error_bounds
 from kernels.engines.reference import reference
 from kernels.estimate import estimate
 from kernels.execute import execute
+from kernels.limits import MAX_DECODE_LEN
 from kernels.numerics import compare
 from kernels.quantise import KV_DTYPES, KV_SCALES, element_errors, quantise
 from kernels.quantise import dequantise as decoded
-from kernels.registry import ENGINES, MAX_DECODE_LEN
+from kernels.registry import ENGINES
 from kernels.spec import RunSpec, SpecError
 from kernels.spec.results import GRADIENTS
 from kernels.traffic import modelled_traffic

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from kernels import registry
-from kernels.registry import ENGINES, FEATURES, MAX_DECODE_LEN
+from kernels.limits import MAX_DECODE_LEN
+from kernels.registry import ENGINES, FEATURES
 from kernels.spec import SpecError, parse_run
 from kernels.spec.latent import AXES
 from kernels.spec.results import RESULTS

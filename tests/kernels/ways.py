@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from kernels.registry import ENGINES, MAX_DECODE_LEN
+from kernels.limits import MAX_DECODE_LEN
+from kernels.registry import ENGINES
 from kernels.spec import RunSpec
 from kernels.spec.latent import MLA_INPUTS, axes_of
 from kernels.spec.results import GRADIENTS, MATRICES

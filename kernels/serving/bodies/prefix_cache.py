@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kernels.limits import MAX_EXACT
 from kernels.serving import prefix_requests
 from kernels.serving.bodies.reading import (
     Answer,
@@ -27,7 +28,6 @@ LIMITS = {
     "characters": 32,  # of a token that is a word
     "capacity": 2**40,
 }
-MAX_TOKEN = 2**53  # JavaScript tells no larger neighbours apart
 FIELDS = ("capacity", "requests", "conversations")
 EXAMPLE: dict[str, Any] = {
     "capacity": 12,
@@ -91,10 +91,10 @@ def _read_tokens(value: object, pointer: str, problems: Problems) -> tuple[Token
             detail = f"a token is an integer or a word, not {show(token)}"
             problems.add(join(pointer, index), "wrong-type", detail, MALFORMED)
             return ()
-        fits = len(token) <= LIMITS["characters"] if isinstance(token, str) else 0 <= token <= MAX_TOKEN
+        fits = len(token) <= LIMITS["characters"] if isinstance(token, str) else 0 <= token <= MAX_EXACT
         if not fits:
             detail = (
-                f"a token is an integer from 0 to {MAX_TOKEN} or a word of at most {LIMITS['characters']} "
+                f"a token is an integer from 0 to {MAX_EXACT} or a word of at most {LIMITS['characters']} "
                 f"characters, not {show(token)}"
             )
             problems.add(join(pointer, index), "out-of-range", detail)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from kernels.serving.draws import MAX_SEED
+from kernels.limits import MAX_SEED
 from kernels.serving.events import EventLog, TooManyEvents
 from kernels.spec.problems import MALFORMED, TOO_LARGE, FieldProblem, Problems, SpecError, join, show
 from kernels.spec.reader import ObjectReader, is_integer
