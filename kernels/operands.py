@@ -10,7 +10,7 @@ with one problem:
 
 With the inputs of MLA, q, k and v are made here too: every engine that computes from them can run MLA.
 
-All of it is linear in q, k and v, so that gradients find their way back by the adjoints
+All but MLA is linear in q, k and v, so that gradients find their way back by the adjoints
 (``input_gradient``): a rotation by the opposite angle, a slice for a concatenation, a sum for a page that
 several rows read.
 """

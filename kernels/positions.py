@@ -137,8 +137,9 @@ def _axis(given: Positions, row: int, length: int) -> Array | _Ramp:
 
 def _list(given: Positions, row: int) -> Array:
     """The listed positions of one batch row."""
-    mine = given[row % len(given)] if isinstance(given, tuple) and given else given
-    return np.array(mine if isinstance(mine, tuple) else given, dtype=np.int64)
+    if not isinstance(given, tuple) or not given or not isinstance(given[0], tuple):
+        return np.array(given, dtype=np.int64)  # one list for all rows
+    return np.array(given[row % len(given)], dtype=np.int64)
 
 
 def _listed_pairs(spec: RunSpec, row: int, left: int | None, right: int | None) -> int:

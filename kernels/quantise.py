@@ -23,11 +23,12 @@ from functools import cache
 import numpy as np
 
 from kernels.arrays import Array, round_to_dtype
-from kernels.operands import Operands
+from kernels.limits import SMALLEST_NORMAL
+from kernels.operands import Operands, zero_beyond
 from kernels.spec.attention import KV_DTYPES, KV_SCALES
 from kernels.spec.model import RunSpec
 
-SMALLEST_SCALE = 2.0**-126  # the smallest normal float32: below it a scale has few digits, or none
+SMALLEST_SCALE = SMALLEST_NORMAL  # below it a scale has few digits, or none
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,7 @@ def quantise(array: Array, kv_dtype: str, kv_scale: str, lens: Array | None = No
         raise ValueError(f"kv_dtype must be one of {KV_DTYPES}, not {kv_dtype!r}")
     if kv_scale not in KV_SCALES:
         raise ValueError(f"kv_scale must be one of {KV_SCALES}, not {kv_scale!r}")
-    x = np.asarray(array, dtype=np.float64)
-    if lens is not None:
-        written = np.arange(x.shape[2]) < np.asarray(lens)[:, None]
-        x = np.where(written[:, None, :, None], x, 0.0)
+    x = zero_beyond(np.asarray(array, dtype=np.float64), lens)
     scale = _scale(np.max(np.abs(x), axis=None if kv_scale == "per_tensor" else -1, initial=0.0), kv_dtype)
     scaled = x / scale[..., None].astype(np.float64)
     if kv_dtype == "int8":
@@ -172,22 +170,18 @@ def element_errors(array: Array, kv_dtype: str, kv_scale: str, lens: Array | Non
     which is 1/17 (e4m3) or 1/9 (e5m2) of it: a number halfway between 1 and 1 + 2⁻³ is off by 2⁻⁴, and
     2⁻⁴ / (1 + 2⁻⁴) = 1/17. Among the subnormals all steps are as wide.
     """
-    size = np.abs(np.asarray(array, dtype=np.float64))
-    written = np.ones((1, 1, 1, 1), np.bool_)
-    if lens is not None:
-        written = (np.arange(size.shape[2]) < np.asarray(lens)[:, None])[:, None, :, None]
-        size = np.where(written, size, 0.0)
+    size = zero_beyond(np.abs(np.asarray(array, dtype=np.float64)), lens)
     axis = None if kv_scale == "per_tensor" else 3
     largest = np.max(size, axis=axis, keepdims=True, initial=0.0)
     smallest = LARGEST_CODE[kv_dtype] * SMALLEST_SCALE
     most = np.where(largest > 0.0, np.maximum(largest, smallest), 0.0) * element_error(kv_dtype)
     if kv_dtype == "int8":
-        return np.where(written, np.broadcast_to(most, size.shape), 0.0)
+        return zero_beyond(np.broadcast_to(most, size.shape), lens)
     kind = FLOAT8[kv_dtype]
     half_step = 2.0 ** (-kind.mantissa_bits - 1)
     subnormal = 2.0**kind.min_exponent * half_step * np.maximum(largest, smallest) / kind.largest
     own = np.maximum(size * half_step / (1.0 + half_step), np.where(largest > 0.0, subnormal, 0.0))
-    return np.where(written, np.minimum(most, own * (1 + 2.0**-22)), 0.0)
+    return zero_beyond(np.minimum(most, own * (1 + 2.0**-22)), lens)
 
 
 def element_error(kv_dtype: str) -> float:
