@@ -63,16 +63,17 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from kernels.engines import Array
-from kernels.engines.reference import Head, heads
-from kernels.operands import Latents, Operands, operands, rope_angles, zero_beyond
+from kernels.arrays import Array
+from kernels.engines.reference import Head
+from kernels.limits import SMALLEST_NORMAL
+from kernels.operands import Latents, Operands, rope_angles, zero_beyond
 from kernels.quantise import element_errors
 from kernels.spec.model import RunSpec
 from kernels.spec.results import MATRICES, PRESENT
 
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 LAMBDA = 4.0
-TAU = 2.0**-126  # the smallest normal float32; a processor may take what is below for 0
+TAU = SMALLEST_NORMAL
 
 
 class Bounds:
@@ -317,21 +318,3 @@ def _rounded(bound: float) -> float:
         return bound
     near = float(f"{bound:.3g}")
     return near if near >= bound else float(f"{bound * 1.005:.3g}")
-
-
-def error_bounds(spec: RunSpec, arrays: Mapping[str, Array], *, gradients: bool = False) -> dict[str, float]:
-    """How far each result may be from the reference by rounding alone; see the top of this module.
-
-    Computes the reference's heads for it. A run has them already and lets ``Bounds`` observe them.
-    """
-    given = operands(spec, arrays, dtype=np.float64)
-    dout = arrays["dout"] if gradients else None
-    bounds = Bounds(spec, given, dout)
-    for head in heads(given, dout):
-        bounds.observe(head)
-    return bounds.found(arrays)
-
-
-def error_bound(spec: RunSpec, arrays: Mapping[str, Array]) -> float:
-    """How far ``out`` may be from the reference by rounding alone."""
-    return error_bounds(spec, arrays)["out"]

@@ -19,12 +19,13 @@ import numpy as np
 import torch
 
 from kernels.arrays import generate, round_to_dtype, sha256
+from kernels.bounds import Bounds
 from kernels.engines import Array, CannotRunError, Prepared
 from kernels.engines.reference import reference
 from kernels.estimate import estimate
 from kernels.layout import from_canonical, to_canonical
 from kernels.measure import PeakMemory, summarise, timed
-from kernels.numerics import Bounds, compare
+from kernels.numerics import compare
 from kernels.operands import operands
 from kernels.registry import ENGINES
 from kernels.spec.model import InputSpec, RunSpec, Timing

@@ -16,8 +16,8 @@ import torch
 
 from kernels.engines import Array, Prepared
 from kernels.engines.tensors import TORCH_DTYPES, as_inputs, compute_dtype, repeat_heads, to_numpy, to_tensor
-from kernels.numerics import fits_float32
 from kernels.operands import Operands, operands, without_padding, zero_beyond
+from kernels.overflow import fits_float32
 from kernels.quantise import held, quantised_cache
 from kernels.spec.model import RunSpec
 from kernels.spec.results import GRADIENTS

@@ -19,11 +19,10 @@ from torch.nn.functional import scaled_dot_product_attention
 from kernels.engines import Array, Prepared
 from kernels.engines.eager import allowed_and_bias
 from kernels.engines.tensors import as_inputs, compute_dtype, to_numpy, to_tensor
+from kernels.limits import SMALLEST_NORMAL
 from kernels.operands import Operands, operands, without_padding, zero_beyond
 from kernels.spec.model import RunSpec
 from kernels.spec.results import GRADIENTS
-
-SMALLEST_FLOAT32 = float(np.finfo(np.float32).tiny)  # of those that no processor takes for 0
 
 
 def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared:
@@ -69,7 +68,7 @@ def _is_plain_causal(given: Operands) -> bool:
     return (
         (given.left, given.right) == (None, 0)
         and all(other is None for other in others)
-        and given.scale >= SMALLEST_FLOAT32
+        and given.scale >= SMALLEST_NORMAL
         and 0 < n <= m
         and bool((given.q_positions - given.q_positions[:, :1] == np.arange(n)).all())
         and bool((given.kv_positions - given.q_positions[:, :1] == np.arange(m)).all())

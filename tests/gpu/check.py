@@ -86,10 +86,11 @@ def problems(*, few: bool) -> Iterator[tuple[str, Problem]]:
 def judged(way: Way, problem: Problem, device: str) -> list[str] | None:
     """The results that are not within their bound; None where the way cannot express the problem."""
     from kernels.engines.reference import reference
-    from kernels.numerics import compare, error_bounds
+    from kernels.numerics import compare
     from kernels.registry import ENGINES
     from kernels.spec import SpecError
     from kernels.spec.results import GRADIENTS
+    from tests.kernels.error_bounds import error_bounds
 
     returns = [name for name in ("out", "lse", "weights", *GRADIENTS) if name in way.returns]
     inputs = dict(problem.inputs)

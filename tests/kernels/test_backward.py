@@ -21,10 +21,11 @@ from kernels.flash.gradients import GRADIENTS, backward
 from kernels.flash.interpreter import counted_traffic
 from kernels.flash.launch import forward, prepare
 from kernels.flash.softmax import Kept
-from kernels.numerics import compare, error_bounds
+from kernels.numerics import compare
 from kernels.operands import Operands, operands
 from kernels.spec import RunSpec
 from tests.kernels.cases import Arrays, Case, cases, compute, make, torch_in_low_precision
+from tests.kernels.error_bounds import error_bounds
 
 SMALL = {"options": {"block_m": 16, "block_n": 32}}
 BORDER = 64

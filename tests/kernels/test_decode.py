@@ -21,10 +21,10 @@ from kernels.decode.splits import Plan, choose_splits, make_plan, merge_tile
 from kernels.engines.reference import reference
 from kernels.flash.arguments import Shapes, rows
 from kernels.flash.interpreter import counted_traffic
-from kernels.numerics import error_bounds
 from kernels.operands import Operands
 from kernels.spec import SpecError
 from tests.kernels.cases import Case, cases, compute, make, torch_in_low_precision
+from tests.kernels.error_bounds import error_bounds
 
 RESULTS = ("out", "lse", "present_key", "present_value")
 SIZES = (1, 2, 1, 4, 40, 8)

@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from kernels.layout import from_canonical
-from kernels.numerics import error_bounds
 from kernels.spec.results import GRADIENTS
 from tests.kernels.cases import Arrays, canonical, compute
+from tests.kernels.error_bounds import error_bounds
 from tests.kernels.ways import REFERENCE, Problem, Way, latent_cases, ways
 
 EXAMPLES = 8  # of each way

@@ -16,9 +16,9 @@ from kernels.flash.interpreter import counted_traffic
 from kernels.flash.launch import forward as launch
 from kernels.flash.logits import tanh
 from kernels.flash.softmax import step
-from kernels.numerics import error_bound
 from kernels.operands import Operands
 from tests.kernels.cases import compute, make
+from tests.kernels.error_bounds import error_bound
 
 ALL = ("out", "lse", "scores", "masked_scores", "weights")
 SMALL = {"options": {"block_m": 16, "block_n": 32}}

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from kernels.engines.reference import reference
-from kernels.numerics import error_bound
 from tests.kernels.cases import compute, make
+from tests.kernels.error_bounds import error_bound
 
 DIMS = (32, 40, 59, 64, 80, 96, 111, 128, 160, 192, 224, 256)
 LENGTHS = (

@@ -20,12 +20,12 @@ from kernels.flash.interpreter import counted_traffic
 from kernels.flash.logits import Terms
 from kernels.mla import launch
 from kernels.mla.forms import chosen_form, multiply_adds
-from kernels.numerics import error_bounds
 from kernels.spec import FieldProblem, InputSpec, RunSpec, SpecError, parse_run
 from kernels.spec.latent import MLA_INPUTS, axes_of
 from kernels.targets import TARGETS
 from kernels.tiles import tile_problems
 from tests.kernels.cases import Arrays, canonical, compute
+from tests.kernels.error_bounds import error_bounds
 from tests.kernels.fences import fences, poisoned_memory
 from tests.kernels.test_compiling import COMPILE, printed_by
 

@@ -15,7 +15,6 @@ from torch.nn.functional import scaled_dot_product_attention
 from kernels.engines.reference import reference
 from kernels.flash.device import Memory
 from kernels.flash.interpreter import counted_traffic
-from kernels.numerics import error_bounds
 from kernels.operands import gather_pages, operands
 from kernels.paged import launch
 from kernels.paged.append import append_rows
@@ -24,6 +23,7 @@ from kernels.paged.tables import Fresh, hand_out, make_cache, put_in_pages
 from kernels.rope import rotate
 from kernels.spec import SpecError
 from tests.kernels.cases import Case, cases, compute, make
+from tests.kernels.error_bounds import error_bounds
 
 RESULTS = ("out", "lse", "present_key", "present_value")
 Arrays = dict[str, np.ndarray]

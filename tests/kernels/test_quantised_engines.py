@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernels.arrays import generate
-from kernels.bounds import error_bounds
 from kernels.engines.reference import reference
 from kernels.estimate import estimate
 from kernels.execute import execute
@@ -25,6 +24,7 @@ from kernels.spec import RunSpec, SpecError
 from kernels.spec.results import GRADIENTS
 from kernels.traffic import modelled_traffic
 from tests.kernels.cases import Arrays, canonical, cases, compute, make
+from tests.kernels.error_bounds import error_bounds
 
 QUANTISED = [name for name, engine in ENGINES.items() if "kv_dtype" in engine.features]
 FLOAT8 = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}

@@ -9,10 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernels.engines.reference import reference
-from kernels.numerics import compare, error_bound, error_bounds
+from kernels.numerics import compare
 from kernels.registry import ENGINES
 from kernels.spec import RunSpec
 from tests.kernels.cases import Arrays, Case, cases, compute, make, torch_in_low_precision
+from tests.kernels.error_bounds import error_bound, error_bounds
 
 SHAPE = (2, 4, 2, 7, 9, 12)
 rng = np.random.default_rng(5)
