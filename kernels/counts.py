@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 
-from kernels.limits import MAX_DECODE_LEN
 from kernels.mla.forms import chosen_form, multiply_adds
 from kernels.positions import visible_pairs
 from kernels.spec.model import RunSpec
@@ -24,23 +23,13 @@ SCALE_BYTES = {"per_tensor": 0, "per_token_head": 4}  # of each token and head; 
 GRADIENT_FACTOR = 3.5  # forward and backward, in multiply-adds of the forward pass
 
 
-def differentiates(spec: RunSpec) -> bool:
-    """Whether gradients are asked for."""
-    return any(name in spec.returns for name in GRADIENTS)
-
-
-def is_decoding(spec: RunSpec, engine: str) -> bool:
-    """Whether the kernels of kernels/decode do the work of ``engine``, for a few queries."""
-    return engine == "decode" or (engine == "paged" and spec.q_len <= MAX_DECODE_LEN)
-
-
 def flops(spec: RunSpec) -> int:
     """Of one call of the engine; all but ``mla`` expand latents."""
     if spec.is_latent:
         products = multiply_adds(spec, chosen_form(spec) if spec.engine == "mla" else "expanded")
     else:
         products = visible_pairs(spec) * (spec.head_dim + spec.v_head_dim)
-    return int(2 * products * GRADIENT_FACTOR) if differentiates(spec) else 2 * products
+    return int(2 * products * GRADIENT_FACTOR) if spec.differentiates else 2 * products
 
 
 def input_bytes(spec: RunSpec, name: str) -> int:

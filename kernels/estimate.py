@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kernels import counts
-from kernels.counts import GRADIENT_FACTOR, differentiates, is_decoding
-from kernels.decode.splits import make_plan, rows_per_kv_head
+from kernels.counts import GRADIENT_FACTOR
+from kernels.decode.splits import is_decoding, make_plan, rows_per_kv_head
 from kernels.flash.tiles import choose_tiles, padded_dim
 from kernels.flash.visits import visits
 from kernels.mla.forms import largest_tile, multiply_adds, work
@@ -174,7 +174,7 @@ def _seconds(spec: RunSpec, engine: str) -> float:
         programs, tiles, scores = _tiled(spec)
     elif _modifies_scores(spec):
         scores *= MASKING_FACTOR
-    again = GRADIENT_FACTOR if differentiates(spec) else 1.0
+    again = GRADIENT_FACTOR if spec.differentiates else 1.0
     per_score = cost.per_score + cost.per_multiply * width
     if spec.dtype == "float16" or (spec.dtype == "bfloat16" and not ENGINES[engine].is_triton):
         per_score *= HALF_PRECISION_FACTOR[engine]
@@ -301,7 +301,7 @@ def _reference_bytes(spec: RunSpec) -> float:
     """Of one head, and what bounds its errors."""
     per_score = COSTS["reference"].bytes_per_score
     per_score += REFERENCE_MASKING_BYTES * _modifies_scores(spec)
-    per_score += REFERENCE_GRADIENT_BYTES * differentiates(spec)
+    per_score += REFERENCE_GRADIENT_BYTES * spec.differentiates
     numbers = (spec.q_len + spec.kv_len) * (spec.head_dim + spec.v_head_dim)
     return spec.q_len * spec.kv_len * per_score + REFERENCE_ROW_BYTES * numbers
 
@@ -321,7 +321,7 @@ def _torch_bytes(spec: RunSpec) -> float:
         held += BIAS_BYTES * masks * spec.num_heads * pairs * wide
     else:
         held += COSTS["sdpa"].bytes_per_score * pairs * wide
-    if differentiates(spec):
+    if spec.differentiates:
         held += GRADIENT_BYTES * spec.batch * spec.num_heads * pairs * wide
     return held
 

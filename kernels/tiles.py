@@ -17,7 +17,7 @@ from kernels.decode import splits
 from kernels.engines import CannotRunError, TilesError
 from kernels.flash import tiles as flash
 from kernels.flash.tiles import Needs
-from kernels.limits import MAX_DECODE_LEN, MIN_BLOCK
+from kernels.limits import MIN_BLOCK
 from kernels.mla import forms
 from kernels.registry import ENGINES, MAX_DECODE_LEN
 from kernels.spec.model import RunSpec
@@ -38,7 +38,7 @@ def launched(spec: RunSpec, target: str | None) -> dict[str, Tiling]:
     Triton engines, by its name. ``target``: a key of TARGETS; None: Triton's interpreter."""
     if spec.engine == "mla":
         return forms.launched(spec, target)
-    if spec.engine == "decode" or (spec.engine == "paged" and spec.q_len <= MAX_DECODE_LEN):
+    if splits.is_decoding(spec, spec.engine):
         return splits.launched(spec, target)
     return flash.launched(spec, target)
 

@@ -25,13 +25,11 @@ from typing import Any
 from kernels.counts import (
     ITEM_BYTES,
     cached_bytes,
-    differentiates,
     input_bytes,
-    is_decoding,
     item_bytes,
     result_bytes,
 )
-from kernels.decode.splits import decode_tiling, rows_per_kv_head
+from kernels.decode.splits import decode_tiling, is_decoding, rows_per_kv_head
 from kernels.flash.tiles import DEFAULT_TARGET, choose_tiles, choose_tiling
 from kernels.flash.visits import visits, visits_of_keys
 from kernels.mla.forms import work
@@ -63,7 +61,7 @@ def _whole_matrices(spec: RunSpec) -> tuple[int, int]:
     """(read, written) of the scores and of the weights, and in the backward pass: the weights are read for dV
     and for ds, their gradient is written and read, and ds written, and read for dQ and for dK."""
     matrix = spec.batch * spec.num_heads * spec.q_len * spec.kv_len * item_bytes(spec, "weights")
-    return (7 * matrix, 4 * matrix) if differentiates(spec) else (2 * matrix, 2 * matrix)
+    return (7 * matrix, 4 * matrix) if spec.differentiates else (2 * matrix, 2 * matrix)
 
 
 def _of_kernels(spec: RunSpec) -> tuple[int, int]:
@@ -76,11 +74,11 @@ def _of_kernels(spec: RunSpec) -> tuple[int, int]:
         read += _streamed(spec, *choose_tiles(spec, interpreted=False))
     if spec.is_paged:
         read += 4 * (spec.inputs["block_table"].elements + spec.batch)
-    if "weights" in spec.returns or differentiates(spec):
+    if "weights" in spec.returns or spec.differentiates:
         written += spec.batch * spec.num_heads * spec.q_len * KEPT_BYTES
     if any(name in spec.returns for name in MATRICES):
         read += _tiles_of_matrices(spec)
-    if differentiates(spec):
+    if spec.differentiates:
         back_read, back_written = _backward(spec)
         read, written = read + back_read, written + back_written
     return read, written

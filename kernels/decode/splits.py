@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernels.flash.tiles import largest_tiling, next_power_of_two, padded_dim, warps_for
-from kernels.limits import MAX_BLOCK_ELEMENTS, MIN_BLOCK
+from kernels.limits import MAX_BLOCK_ELEMENTS, MAX_DECODE_LEN, MIN_BLOCK
 from kernels.spec.attention import MAX_SPLITS
 from kernels.spec.model import RunSpec
 from kernels.tuning import Tiling
@@ -13,6 +13,11 @@ from kernels.tuning import Tiling
 RESIDENT = 2  # programs that share a multiprocessor: enough that one loads while the other computes
 OVERHEAD_TILES = 1  # what a program costs beside its tiles, in tiles: Q, a pipeline to fill, its state
 MERGE_ELEMENTS = 4096  # of a tile of states on a GPU: 32 float32 in each thread of a program
+
+
+def is_decoding(spec: RunSpec, engine: str) -> bool:
+    """Whether the decode kernels do the work of ``engine``, for a few queries."""
+    return engine == "decode" or (engine == "paged" and spec.q_len <= MAX_DECODE_LEN)
 
 
 @dataclass(frozen=True)

@@ -38,14 +38,13 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
         # [heads, 1, 1]
         sinks = to_tensor(given.sinks, device).to(working)[:, None, None]
     wanted = tuple(dict.fromkeys(("out", *(name for name in spec.returns if not name.startswith("present")))))
-    differentiate = any(name in wanted for name in GRADIENTS)
     upstream = None
-    if differentiate and dout is not None:
+    if spec.differentiates and dout is not None:
         upstream = to_tensor(zero_beyond(dout, given.q_lens), device).to(working)
 
     def compute() -> Mapping[str, Any]:
-        with torch.set_grad_enabled(differentiate):
-            leaves = [tensor.requires_grad_(differentiate) for tensor in (q, k, v)]
+        with torch.set_grad_enabled(spec.differentiates):
+            leaves = [tensor.requires_grad_(spec.differentiates) for tensor in (q, k, v)]
             results = attend(
                 *leaves,
                 scale=given.scale,

@@ -34,7 +34,7 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     q, k, v = (to_tensor(array, device, spec.dtype) for array in (with_sinks.q, with_sinks.k, with_sinks.v))
     grouped = spec.num_kv_heads != spec.num_heads
     dout = None
-    if any(name in spec.returns for name in GRADIENTS):
+    if spec.differentiates:
         dout = to_tensor(zero_beyond(arrays["dout"], given.q_lens), device, spec.dtype)
 
     def compute() -> Mapping[str, Any]:

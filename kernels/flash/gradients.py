@@ -31,7 +31,7 @@ MADE_BY = {
 
 def kernels_of(spec: RunSpec, given: Operands, place: Place) -> Kernels:
     """See ``kernels.engines``: those that the gradients among ``spec.returns`` need."""
-    if not any(name in spec.returns for name in GRADIENTS):
+    if not spec.differentiates:
         return
     inputs, full = place(given.q, spec.dtype), place(given.q, "float32")
     pointers = dict.fromkeys(("q", "k", "v", "out", "dout", *GRADIENTS), inputs) | {"delta": full}

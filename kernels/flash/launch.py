@@ -48,13 +48,12 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     dtype, notes = working_dtype(spec)
     given = operands(spec, arrays, dtype=np.float32, rotate=rotator(device))
     wanted = wanted_results(spec)
-    differentiates = any(name in wanted for name in GRADIENTS)
-    if differentiates:
+    if spec.differentiates:
         dtype, more_notes = gradients.backward_dtype(dtype, given, arrays["dout"])
         notes = (*notes, *more_notes)
     cache = quantised_cache(spec, given)
     q, (keys, values) = place(given.q, dtype), cache_rows(given, cache, place, dtype)
-    dout = place(arrays["dout"], dtype) if differentiates else None
+    dout = place(arrays["dout"], dtype) if spec.differentiates else None
     sized = replace(spec, dtype=dtype)
     tilings = launched(sized, place.target)
     tiles = tilings["flash_forward"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kernels.limits import MAX_BLOCK, MAX_BLOCK_ELEMENTS, MIN_BLOCK
 from kernels.spec.model import RunSpec
-from kernels.spec.results import GRADIENTS, MATRICES
+from kernels.spec.results import MATRICES
 from kernels.targets import WARP_SIZE
 from kernels.tuning import Tiling, tuned
 
@@ -42,7 +42,7 @@ def launched(spec: RunSpec, target: str | None) -> dict[str, Tiling]:
     names = ["flash_forward"]
     if any(name in MATRICES for name in spec.returns):
         names.append("flash_scores")
-    if any(name in GRADIENTS for name in spec.returns):
+    if spec.differentiates:
         names += BACKWARD
     return {name: choose_tiling(spec, target, name) for name in names}
 

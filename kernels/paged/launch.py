@@ -17,7 +17,7 @@ import triton
 
 from kernels.decode.launch import KERNEL_VERSION as DECODE_VERSION
 from kernels.decode.launch import decode, decode_kernels, decode_terms, plan_note
-from kernels.decode.splits import make_plan
+from kernels.decode.splits import is_decoding, make_plan
 from kernels.engines import Array, Kernels, Place, Prepared, version_of
 from kernels.engines.tensors import TORCH_DTYPES, as_inputs, to_numpy
 from kernels.flash.arguments import Shape, Shapes, coded, rows, terms
@@ -35,7 +35,6 @@ from kernels.flash.launch import attend, forward_kernels
 from kernels.flash.memory import Pages, Rows
 from kernels.flash.rotation import recorder, rotator
 from kernels.flash.tiles import choose_tiling, next_power_of_two, padded_dim
-from kernels.limits import MAX_DECODE_LEN
 from kernels.operands import Operands, Rotate, operands
 from kernels.paged.append import append_rows
 from kernels.paged.tables import Cache, Fresh, make_cache, page_size
@@ -71,7 +70,7 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
             appends.append(append_launch(cache.fresh, *pages[-1], place, part.dtype))
     q, (keys, values) = place(given.q, dtype), as_read(pages, quantised)
     how: tuple[str, ...] = ()
-    if spec.q_len <= MAX_DECODE_LEN:
+    if is_decoding(spec, spec.engine):
         plan = make_plan(spec, target=place.target, multiprocessors=multiprocessors(device))
         how, logit_terms = (plan_note(plan),), decode_terms(given, plan, place)
         run = partial(decode, q, keys, values, logit_terms, shapes=Shapes.of(given), plan=plan)
@@ -108,7 +107,7 @@ def kernels_of(spec: RunSpec, arrays: Mapping[str, Array], place: Place) -> Kern
 
     parts = parts_of(given, quantised, spec.dtype)
     pages = [(in_pages(part.k, part.dtype), in_pages(part.v, part.dtype)) for part in parts]
-    attention = decode_kernels if spec.q_len <= MAX_DECODE_LEN else forward_kernels
+    attention = decode_kernels if is_decoding(spec, spec.engine) else forward_kernels
     yield from attention(spec, given, *as_read(pages, quantised), place)
     if "past_key" in arrays:
         past, lens = arrays["past_key"].shape[2], np.zeros(spec.batch, np.int32)

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from kernels.spec.results import GRADIENTS
+
 Positions = int | tuple[int, ...] | tuple[tuple[int, ...], ...] | None
 Slopes = str | tuple[float, ...] | tuple[tuple[float, ...], ...] | None
 
@@ -203,6 +205,11 @@ class RunSpec:
     def v_head_dim(self) -> int:
         """Width of v and of the output."""
         return self.canonical_shape("v")[3]
+
+    @property
+    def differentiates(self) -> bool:
+        """Whether gradients are asked for."""
+        return any(name in self.returns for name in GRADIENTS)
 
     @property
     def scale(self) -> float:
