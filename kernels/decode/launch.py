@@ -33,7 +33,7 @@ from kernels.flash.rotation import recorder, rotator
 from kernels.flash.tiles import padded_dim
 from kernels.limits import MAX_DECODE_LEN
 from kernels.operands import Operands, operands
-from kernels.quantise import held, quantised_cache
+from kernels.quantise import quantised_cache
 from kernels.spec.model import RunSpec
 from kernels.targets import TARGETS
 
@@ -57,7 +57,7 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
         return {**results, "out": results["out"].to(TORCH_DTYPES[spec.dtype])}
 
     def collect(results: Mapping[str, Any]) -> dict[str, Array]:
-        return as_inputs(spec, arrays, held(given, cache), to_numpy(results))
+        return as_inputs(spec, arrays, given, to_numpy(results), cache)
 
     return Prepared(compute, collect, (*notes, plan_note(plan)))
 

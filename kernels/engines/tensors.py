@@ -11,6 +11,7 @@ import torch
 from kernels.arrays import round_to_dtype
 from kernels.engines import Array
 from kernels.operands import Operands, input_gradient, zero_beyond
+from kernels.quantise import QuantisedCache, held
 from kernels.spec.model import RunSpec
 from kernels.spec.results import GRADIENTS, PRESENT
 
@@ -38,11 +39,15 @@ def to_numpy(results: Mapping[str, torch.Tensor]) -> dict[str, Array]:
 
 
 def as_inputs(
-    spec: RunSpec, arrays: Mapping[str, Array], given: Operands, results: Mapping[str, Array]
+    spec: RunSpec,
+    arrays: Mapping[str, Array],
+    given: Operands,
+    results: Mapping[str, Array],
+    cache: QuantisedCache | None = None,
 ) -> dict[str, Array]:
     """An engine's results as the contract has them: gradients of the operands become gradients of the inputs,
-    the present is added where it was asked for, both rounded to the dtype; the LSE of padding is −∞, whatever
-    its sink."""
+    the present is added where it was asked for, as the ``cache`` has it, both rounded to the dtype; the LSE
+    of padding is −∞, whatever its sink."""
     finished = dict(results)
     if "lse" in results and given.q_lens is not None:
         padding = np.arange(given.q.shape[2]) >= given.q_lens[:, None]
@@ -51,9 +56,11 @@ def as_inputs(
         if name in results:
             gradient = input_gradient(spec, arrays, of, results[name])
             finished[name] = round_to_dtype(gradient, spec.dtype)
-    for name, of in PRESENT.items():
-        if name in spec.returns:
-            finished[name] = round_to_dtype(zero_beyond(getattr(given, of), given.kv_lens), spec.dtype)
+    present = [name for name in PRESENT if name in spec.returns]
+    whole = held(given, cache) if present else given
+    for name in present:
+        kept = zero_beyond(getattr(whole, PRESENT[name]), given.kv_lens)
+        finished[name] = round_to_dtype(kept, spec.dtype)
     return finished
 
 

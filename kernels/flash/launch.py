@@ -24,7 +24,7 @@ from kernels.flash.scores import flash_scores
 from kernels.flash.softmax import Kept
 from kernels.flash.tiles import launched, padded_dim
 from kernels.operands import Operands, operands
-from kernels.quantise import held, quantised_cache
+from kernels.quantise import quantised_cache
 from kernels.spec.model import RunSpec
 from kernels.spec.results import GRADIENTS, MATRICES
 from kernels.tuning import Tiles, Tiling
@@ -78,7 +78,7 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
         return {name: results[name] for name in wanted}
 
     def collect(results: Mapping[str, Any]) -> dict[str, Array]:
-        return as_inputs(spec, arrays, held(given, cache), to_numpy(results))
+        return as_inputs(spec, arrays, given, to_numpy(results), cache)
 
     return Prepared(compute, collect, notes)
 

@@ -38,7 +38,7 @@ from kernels.flash.tiles import choose_tiling, next_power_of_two, padded_dim
 from kernels.operands import Operands, Rotate, operands
 from kernels.paged.append import append_rows
 from kernels.paged.tables import Cache, Fresh, make_cache, page_size
-from kernels.quantise import QuantisedCache, held, quantised_cache
+from kernels.quantise import QuantisedCache, quantised_cache
 from kernels.spec.model import RunSpec
 from kernels.spec.results import PRESENT
 
@@ -86,10 +86,10 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
         return {**results, "out": results["out"].to(TORCH_DTYPES[spec.dtype])}
 
     def collect(results: Mapping[str, Any]) -> dict[str, Array]:
-        whole = held(given, quantised)
+        whole = given
         if quantised is None and any(name in PRESENT for name in spec.returns):
             whole = operands(spec, arrays, dtype=np.float32)
-        return as_inputs(spec, arrays, whole, to_numpy(results))
+        return as_inputs(spec, arrays, whole, to_numpy(results), quantised)
 
     return Prepared(compute, collect, (*notes, *how, pages_note(caches[0])))
 
