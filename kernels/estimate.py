@@ -251,23 +251,25 @@ def _tiled(spec: RunSpec) -> tuple[int, int, float]:
 def _decoded(spec: RunSpec) -> tuple[int, int, float, int]:
     """Programs, tiles, scores (padding included) and loaded numbers of K and V of the decode kernels."""
     plan = make_plan(spec, target=None, multiprocessors=None)
-    groups = spec.batch * spec.num_kv_heads * math.ceil(rows_per_kv_head(spec) / plan.block_m)
-    tiles = groups * visits(spec, max(spec.q_len, 1), plan.block_n).tiles
-    scores = 1.0 * tiles * plan.block_m * plan.block_n
+    block_m, block_n = plan.tiling[:2]
+    groups = spec.batch * spec.num_kv_heads * math.ceil(rows_per_kv_head(spec) / block_m)
+    tiles = groups * visits(spec, max(spec.q_len, 1), block_n).tiles
+    scores = 1.0 * tiles * block_m * block_n
     if _modifies_scores(spec):
         scores *= TERMS_FACTOR
     width = padded_dim(spec.head_dim) + padded_dim(spec.v_head_dim)
-    return groups * plan.num_splits + 1, tiles, scores, tiles * plan.block_n * width
+    return groups * plan.num_splits + 1, tiles, scores, tiles * block_n * width
 
 
 def _decoding_bytes(spec: RunSpec) -> float:
     """Working memory of the decode kernels: a tile of scores, one of K and V, and the states between them,
     all of which the second kernel takes into one tile if it can."""
     plan = make_plan(spec, target=None, multiprocessors=None)
+    block_m, block_n = plan.tiling[:2]
     width = padded_dim(spec.head_dim) + padded_dim(spec.v_head_dim)
-    tile = plan.block_m * plan.block_n * _cost(spec, spec.engine).bytes_per_score
+    tile = block_m * block_n * _cost(spec, spec.engine).bytes_per_score
     states = plan.num_splits * spec.batch * spec.num_heads * spec.q_len * (padded_dim(spec.v_head_dim) + 2)
-    return max(tile + plan.block_n * width * LOADED_BYTES, LOADED_BYTES * min(states, 2**21)) + 4 * states
+    return max(tile + block_n * width * LOADED_BYTES, LOADED_BYTES * min(states, 2**21)) + 4 * states
 
 
 def _worker_bytes(spec: RunSpec) -> int:

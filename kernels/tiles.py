@@ -33,14 +33,14 @@ MAX_REGISTER_BYTES = 192 * 1024
 MAX_UNROLLED = 4096
 
 
-def launched(spec: RunSpec, target: str | None) -> dict[str, Tiling]:
+def tilings(spec: RunSpec, target: str | None) -> dict[str, Tiling]:
     """How each kernel that works on tiles of queries and keys is launched for ``spec``, a spec of one of the
     Triton engines, by its name. ``target``: a key of TARGETS; None: Triton's interpreter."""
     if spec.engine == "mla":
-        return forms.launched(spec, target)
+        return forms.tilings(spec, target)
     if splits.is_decoding(spec, spec.engine):
-        return splits.launched(spec, target)
-    return flash.launched(spec, target)
+        return splits.tilings(spec, target)
+    return flash.tilings(spec, target)
 
 
 def tile_problems(spec: RunSpec, targets: Iterable[str]) -> list[FieldProblem]:
@@ -58,14 +58,14 @@ def _problem(spec: RunSpec, target: str, why: str) -> FieldProblem:
 
 def _excesses(spec: RunSpec, target: str) -> Iterator[str]:
     """What each kernel that needs too much needs too much of."""
-    for kernel, tiling in launched(spec, target).items():
+    for kernel, tiling in tilings(spec, target).items():
         why = excess(kernel, spec, target, tiling)
         if why is not None:
             yield f"{kernel} in tiles of {tiling.block_m} × {tiling.block_n} for {target}: {why}"
 
 
 def needs(kernel: str, spec: RunSpec, tiling: Tiling) -> Needs:
-    """Of any kernel that ``launched`` names."""
+    """Of any kernel that ``tilings`` names."""
     return forms.needs(spec, tiling) if kernel == "latent_attention" else flash.needs(kernel, spec, tiling)
 
 

@@ -87,12 +87,12 @@ def decode_kernels(spec: RunSpec, given: Operands, keys: Rows, values: Rows, pla
 def plan_note(plan: Plan) -> str:
     """What a result says of how it was computed."""
     splits = "1 split" if plan.num_splits == 1 else f"{plan.num_splits} splits"
-    return f"Keys read in {splits}, {plan.block_n} keys to a tile."
+    return f"Keys read in {splits}, {plan.tiling.block_n} keys to a tile."
 
 
 def decode_terms(given: Operands, plan: Plan, place: Place) -> Terms:
     """``arguments.terms`` for tiles that hold every query of all heads that share a key head."""
-    return terms(given, (MAX_DECODE_LEN, plan.block_n), place, group=given.group)
+    return terms(given, (MAX_DECODE_LEN, plan.tiling.block_n), place, group=given.group)
 
 
 def decode(
@@ -140,7 +140,7 @@ def decode_launches(
     block_rows, block_splits = merge_tile(count, plan.num_splits, v_dim, interpreted=interpreted)
     merge = {"p_out": pointers["out"], "p_lse": pointers["lse"], **both}
     merge |= {"BLOCK_R": block_rows, "BLOCK_S": block_splits}
-    tiles = triton.cdiv(shapes.group * n, plan.block_m)
+    tiles = triton.cdiv(shapes.group * n, plan.tiling.block_m)
     return [
         Launch("decode_split", decode_split, split, (batch * shapes.k[1], plan.num_splits, tiles)),
         Launch("merge_splits", merge_splits, merge, (triton.cdiv(count, block_rows),)),

@@ -24,16 +24,8 @@ def is_decoding(spec: RunSpec, engine: str) -> bool:
 class Plan:
     """How one decoding step is cut up."""
 
-    block_m: int  # rows per tile: the queries of all heads that share a key head, as far as they fit
-    block_n: int  # keys per tile
+    tiling: Tiling  # block_m in rows: the queries of all heads that share a key head, as far as they fit
     num_splits: int
-    num_warps: int = 4
-    num_stages: int = 3
-
-    @property
-    def tiling(self) -> Tiling:
-        """How ``decode_split`` is launched."""
-        return Tiling(self.block_m, self.block_n, self.num_warps, self.num_stages)
 
 
 def make_plan(spec: RunSpec, *, target: str | None, multiprocessors: int | None) -> Plan:
@@ -42,16 +34,16 @@ def make_plan(spec: RunSpec, *, target: str | None, multiprocessors: int | None)
 
     A split is a whole number of tiles. Splits beyond the number of tiles would be empty and are not made.
     """
-    tiling, asked_splits = decode_tiling(spec, target), spec.options.num_splits
+    tiling, asked_splits = tilings(spec, target)["decode_split"], spec.options.num_splits
     if asked_splits is None:
         programs = spec.batch * spec.num_kv_heads * -(-rows_per_kv_head(spec) // tiling.block_m)
         splits = choose_splits(programs, -(-visible_span(spec) // tiling.block_n), multiprocessors)
     else:
         splits = max(1, min(asked_splits, -(-spec.kv_len // tiling.block_n)))
-    return Plan(tiling.block_m, tiling.block_n, splits, tiling.num_warps, tiling.num_stages)
+    return Plan(tiling, splits)
 
 
-def launched(spec: RunSpec, target: str | None) -> dict[str, Tiling]:
+def tilings(spec: RunSpec, target: str | None) -> dict[str, Tiling]:
     """How each kernel that works on tiles of queries and keys is launched for ``spec``, by its name."""
     return {"decode_split": decode_tiling(spec, target)}
 

@@ -15,7 +15,7 @@ from kernels.flash.backward import Rebuild, flash_backward_keys, flash_backward_
 from kernels.flash.device import Launch, compilable, launch
 from kernels.flash.logits import Terms
 from kernels.flash.softmax import Kept
-from kernels.flash.tiles import launched, padded_dim
+from kernels.flash.tiles import padded_dim, tilings
 from kernels.operands import Operands, zero_beyond
 from kernels.spec.model import RunSpec
 from kernels.spec.results import GRADIENTS
@@ -35,7 +35,7 @@ def kernels_of(spec: RunSpec, given: Operands, place: Place) -> Kernels:
         return
     inputs, full = place(given.q, spec.dtype), place(given.q, "float32")
     pointers = dict.fromkeys(("q", "k", "v", "out", "dout", *GRADIENTS), inputs) | {"delta": full}
-    tiles = launched(spec, place.target)["flash_backward_keys"]
+    tiles = tilings(spec, place.target)["flash_backward_keys"]
     logit_terms = terms(given, tiles, place)
     launches = backward_launches(pointers, Kept(full, full), Shapes.of(given), logit_terms, tiles)
     yield from compilable(one for one in launches if is_needed(one, spec.returns))

@@ -22,7 +22,7 @@ from kernels.flash.memory import Rows
 from kernels.flash.rotation import recorder, rotator
 from kernels.flash.scores import flash_scores
 from kernels.flash.softmax import Kept
-from kernels.flash.tiles import launched, padded_dim
+from kernels.flash.tiles import padded_dim, tilings
 from kernels.operands import Operands, operands
 from kernels.quantise import quantised_cache
 from kernels.spec.model import RunSpec
@@ -55,9 +55,9 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     q, (keys, values) = place(given.q, dtype), cache_rows(given, cache, place, dtype)
     dout = place(arrays["dout"], dtype) if spec.differentiates else None
     sized = replace(spec, dtype=dtype)
-    tilings = launched(sized, place.target)
-    tiles = tilings["flash_forward"]
-    tiles_back = tilings.get("flash_backward_keys", tiles)
+    cut = tilings(sized, place.target)
+    tiles = cut["flash_forward"]
+    tiles_back = cut.get("flash_backward_keys", tiles)
     logit_terms = terms(given, tiles, place)
     terms_back = logit_terms
     if tiles_back[:2] != tiles[:2]:
@@ -67,7 +67,7 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     def compute() -> Mapping[str, Any]:
         results = attend(
             q, keys, values, logit_terms, shapes=shapes, tiles=tiles,
-            scores_tiles=tilings.get("flash_scores"), wanted=wanted,
+            scores_tiles=cut.get("flash_scores"), wanted=wanted,
         )  # fmt: skip
         if dout is not None:
             results |= gradients.backward(
@@ -95,13 +95,13 @@ def kernels_of(spec: RunSpec, arrays: Mapping[str, Array], place: Place) -> Kern
 
 def forward_kernels(spec: RunSpec, given: Operands, keys: Rows, values: Rows, place: Place) -> Kernels:
     """``kernels_of`` for the forward pass and the matrices, whose keys and values may be pages."""
-    tilings = launched(spec, place.target)
-    tiles = tilings["flash_forward"]
+    cut = tilings(spec, place.target)
+    tiles = cut["flash_forward"]
     inputs, full, shapes = place(given.q, spec.dtype), place(given.q, "float32"), Shapes.of(given)
     results = dict.fromkeys(written(wanted_results(spec), shapes), full) | {"out": inputs}
     launches = forward_launches(
         inputs, keys, values, results, shapes=shapes, logit_terms=terms(given, tiles, place), tiles=tiles,
-        scores_tiles=tilings.get("flash_scores", tiles),
+        scores_tiles=cut.get("flash_scores", tiles),
     )  # fmt: skip
     yield from compilable(launches)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernels.limits import MAX_BLOCK, MAX_BLOCK_ELEMENTS, MIN_BLOCK
-from kernels.spec.model import RunSpec
+from kernels.spec.model import Options, RunSpec
 from kernels.spec.results import MATRICES
 from kernels.targets import WARP_SIZE
 from kernels.tuning import Tiling, tuned
@@ -34,17 +34,17 @@ def padded_dim(dim: int) -> int:
     return max(MIN_BLOCK, next_power_of_two(dim))
 
 
-def launched(spec: RunSpec, target: str | None) -> dict[str, Tiling]:
+def tilings(spec: RunSpec, target: str | None) -> dict[str, Tiling]:
     """How each kernel that works on tiles of queries and keys is launched for ``spec``, by its name.
 
-    ``target``: a key of TARGETS; None: Triton's interpreter. Both backward kernels have the same tiles.
+    ``target``: a key of TARGETS; None: Triton's interpreter. Both backward kernels have the tiles of one.
     """
-    names = ["flash_forward"]
+    found = {"flash_forward": choose_tiling(spec, target)}
     if any(name in MATRICES for name in spec.returns):
-        names.append("flash_scores")
+        found["flash_scores"] = choose_tiling(spec, target, "flash_scores")
     if spec.differentiates:
-        names += BACKWARD
-    return {name: choose_tiling(spec, target, name) for name in names}
+        found |= dict.fromkeys(BACKWARD, choose_tiling(spec, target, BACKWARD[0]))
+    return found
 
 
 def choose_tiling(spec: RunSpec, target: str | None, kernel: str = "flash_forward") -> Tiling:
@@ -60,11 +60,7 @@ def choose_tiling(spec: RunSpec, target: str | None, kernel: str = "flash_forwar
     if kernel in BACKWARD and target is not None:
         block_m, block_n = min(block_m, asked_m or block_m), min(block_n, asked_n or block_n)
         return best._replace(block_m=block_m, block_n=block_n)
-    if asked_m and not asked_n:
-        block_n = min(block_n, MAX_BLOCK_ELEMENTS // asked_m)
-    if asked_n and not asked_m:
-        block_m = min(block_m, MAX_BLOCK_ELEMENTS // asked_n)
-    block_m, block_n = asked_m or block_m, asked_n or block_n
+    block_m, block_n = as_asked(spec.options, block_m, block_n)
     if (block_m, block_n) == best[:2]:
         return best
     dim = max(spec.head_dim, spec.v_head_dim)
@@ -76,6 +72,17 @@ def _within_lengths(best: Tiling, q_len: int, kv_len: int, *, interpreted: bool)
     fit_m, fit_n = (max(MIN_BLOCK, next_power_of_two(length)) for length in (q_len, kv_len))
     block_m, block_n = min(best.block_m, fit_m), min(best.block_n, fit_n)
     return block_m, min(block_n, INTERPRETER_SCORES // block_m) if interpreted else block_n
+
+
+def as_asked(options: Options, block_m: int, block_n: int) -> tuple[int, int]:
+    """(block_m, block_n) as asked for in the options; where one of them is, the other no larger than together
+    they may be."""
+    asked_m, asked_n = options.block_m, options.block_n
+    if asked_m and not asked_n:
+        block_n = min(block_n, MAX_BLOCK_ELEMENTS // asked_m)
+    if asked_n and not asked_m:
+        block_m = min(block_m, MAX_BLOCK_ELEMENTS // asked_n)
+    return asked_m or block_m, asked_n or block_n
 
 
 def largest_tiling(spec: RunSpec, target: str | None, kernel: str) -> Tiling:
@@ -118,13 +125,13 @@ def needs(kernel: str, spec: RunSpec, tiling: Tiling) -> Needs:
         return Needs(2 * m * n + n * (d + e), (m + n) * (d + e), 2 * m * n * (d + e))
     if kernel == "flash_backward_queries":
         return Needs(2 * m * n + m * d, (m + n) * (d + e), m * n * (2 * d + e))
-    return Needs(m * (n + e) + weights(spec, tiling), m * d + n * (d + e), m * n * (d + e))
+    return Needs(m * (n + e) + weight_registers(spec, tiling), m * d + n * (d + e), m * n * (d + e))
 
 
-def weights(spec: RunSpec, tiling: Tiling) -> int:
-    """Registers of the weights as a factor of their product with values: two 16-bit numbers in each, and all
-    of a row in each warp that computes a part of it. A warp has 16 rows, as long as there are enough for all.
-    (Float32 has no such factors.)"""
+def weight_registers(spec: RunSpec, tiling: Tiling) -> int:
+    """What the weights take as a factor of their product with values: two 16-bit numbers to a register, and
+    all of a row in each warp that computes a part of it. A warp has 16 rows, as long as there are enough for
+    all. (Float32 has no such factors.)"""
     if spec.dtype == "float32":
         return 0
     warps_to_a_row = max(1, tiling.num_warps * MIN_BLOCK // tiling.block_m)

@@ -22,11 +22,12 @@ from kernels.flash.tiles import (
     DEFAULT_TARGET,
     INTERPRETER_BLOCK,
     Needs,
+    as_asked,
     choose_tiles,
     choose_tiling,
     next_power_of_two,
     padded_dim,
-    weights,
+    weight_registers,
 )
 from kernels.flash.visits import visits
 from kernels.limits import MAX_BLOCK_ELEMENTS, MIN_BLOCK
@@ -56,7 +57,7 @@ def chosen_form(spec: RunSpec) -> str:
     return min(reversed(FORMS), key=lambda form: multiply_adds(spec, form))
 
 
-def launched(spec: RunSpec, target: str | None) -> dict[str, Tiling]:
+def tilings(spec: RunSpec, target: str | None) -> dict[str, Tiling]:
     """How each kernel that works on tiles of queries and keys is launched for ``spec``, by its name."""
     if chosen_form(spec) == "expanded":
         return {"flash_forward": choose_tiling(spec, target)}
@@ -75,19 +76,15 @@ def latent_tiling(spec: RunSpec, target: str | None) -> Tiling:
     pairs = spec.q_len * spec.num_heads
     fit_m, fit_n = (max(MIN_BLOCK, next_power_of_two(length)) for length in (pairs, spec.kv_len))
     block_m, block_n = min(best.block_m, fit_m), min(best.block_n, fit_n)
-    asked_m, asked_n = spec.options.block_m, spec.options.block_n
-    if asked_m and not asked_n:
-        block_n = min(block_n, MAX_BLOCK_ELEMENTS // asked_m)
-    if asked_n and not asked_m:
-        block_m = min(block_m, MAX_BLOCK_ELEMENTS // asked_n)
-    return best._replace(block_m=asked_m or block_m, block_n=asked_n or block_n)
+    block_m, block_n = as_asked(spec.options, block_m, block_n)
+    return best._replace(block_m=block_m, block_n=block_n)
 
 
 def needs(spec: RunSpec, tiling: Tiling) -> Needs:
     """Of ``latent_attention``: a tile of latents is key and value at once."""
     m, n = tiling[:2]
     latent, rope = (padded_dim(spec.inputs[name].shape[-1]) for name in ("c_kv", "q_rope"))
-    registers = m * (n + latent) + weights(spec, tiling)
+    registers = m * (n + latent) + weight_registers(spec, tiling)
     return Needs(registers, (m + n) * (latent + rope), m * n * (2 * latent + rope))
 
 

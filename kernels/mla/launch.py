@@ -21,9 +21,8 @@ from kernels.flash.launch import KERNEL_VERSION as FLASH_VERSION
 from kernels.flash.launch import forward, forward_kernels
 from kernels.flash.logits import Terms
 from kernels.flash.rotation import recorder, rotator
-from kernels.flash.tiles import choose_tiling
 from kernels.mla.arguments import LatentShapes, absorbed_launches, expanded_launches, latent_terms
-from kernels.mla.forms import FORMS, chosen_form, latent_tiling, multiply_adds
+from kernels.mla.forms import FORMS, chosen_form, multiply_adds, tilings
 from kernels.operands import Latents, operands
 from kernels.spec.latent import MLA_INPUTS
 from kernels.spec.model import RunSpec
@@ -49,10 +48,10 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     inputs = {name: place(getattr(latents, name), dtype) for name in MLA_INPUTS}
     form, sized = chosen_form(spec), replace(spec, dtype=dtype)
     if form == "absorbed":
-        tiles = latent_tiling(sized, place.target)
+        tiles = tilings(sized, place.target)["latent_attention"]
         run = partial(absorbed, inputs, latent_terms(given, tiles.block_n, place), tiles=tiles)
     else:
-        tiles = choose_tiling(sized, place.target)
+        tiles = tilings(sized, place.target)["flash_forward"]
         queries = place(np.concatenate([latents.q_nope, latents.q_rope], axis=3), dtype)
         run = partial(expanded, queries, inputs, terms(given, tiles, place), tiles=tiles)
 
@@ -76,7 +75,7 @@ def kernels_of(spec: RunSpec, arrays: Mapping[str, Array], place: Place) -> Kern
     number, full = place(given.latents.c_kv, spec.dtype), place(given.latents.c_kv, "float32")
     at = dict.fromkeys((*MLA_INPUTS, "absorbed", "sums", "out", "keys", "values"), number) | {"lse": full}
     if chosen_form(spec) == "absorbed":
-        tiles = latent_tiling(spec, place.target)
+        tiles = tilings(spec, place.target)["latent_attention"]
         logit_terms = latent_terms(given, tiles.block_n, place)
         absorb, attention, release = absorbed_launches(
             shapes, at, logit_terms, tiles, dtype=spec.dtype, interpreted=interpreted

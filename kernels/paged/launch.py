@@ -34,7 +34,7 @@ from kernels.flash.device import (
 from kernels.flash.launch import attend, forward_kernels
 from kernels.flash.memory import Pages, Rows
 from kernels.flash.rotation import recorder, rotator
-from kernels.flash.tiles import choose_tiling, next_power_of_two, padded_dim
+from kernels.flash.tiles import next_power_of_two, padded_dim, tilings
 from kernels.operands import Operands, Rotate, operands
 from kernels.paged.append import append_rows
 from kernels.paged.tables import Cache, Fresh, make_cache, page_size
@@ -75,7 +75,7 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
         how, logit_terms = (plan_note(plan),), decode_terms(given, plan, place)
         run = partial(decode, q, keys, values, logit_terms, shapes=Shapes.of(given), plan=plan)
     else:
-        tiles = choose_tiling(spec, place.target)
+        tiles = tilings(spec, place.target)["flash_forward"]
         logit_terms = terms(given, tiles, place)
         run = partial(attend, q, keys, values, logit_terms, shapes=Shapes.of(given), tiles=tiles)
 

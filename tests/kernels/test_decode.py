@@ -23,6 +23,7 @@ from kernels.flash.arguments import Shapes, rows
 from kernels.flash.interpreter import counted_traffic
 from kernels.operands import Operands
 from kernels.spec import SpecError
+from kernels.tuning import Tiling
 from tests.kernels.cases import Case, cases, compute, make, torch_in_low_precision
 from tests.kernels.error_bounds import error_bounds
 
@@ -211,15 +212,15 @@ def test_what_was_asked_for_is_what_is_planned() -> None:
         target="sm_90" if on else None,
         multiprocessors=on,
     )
-    assert plan() == Plan(16, 1024, 1)
-    assert plan(num_splits=4) == Plan(16, 256, 4)
-    assert plan(num_splits=4, block_n=512) == Plan(16, 512, 2)  # as many as there are tiles
-    assert plan(num_splits=1024) == Plan(16, 16, 63)
+    assert plan() == Plan(Tiling(16, 1024), 1)
+    assert plan(num_splits=4) == Plan(Tiling(16, 256), 4)
+    assert plan(num_splits=4, block_n=512) == Plan(Tiling(16, 512), 2)  # as many as there are tiles
+    assert plan(num_splits=1024) == Plan(Tiling(16, 16), 63)
     assert plan(132, num_splits=3).num_splits == 3
-    assert plan(132).num_splits == -(-1000 // plan(132).block_n)
+    assert plan(132).num_splits == -(-1000 // plan(132).tiling.block_n)
     windowed = make("decode", (1, 8, 2, 1, 10_000, 64), attention={"window": [99, 0]})[0]
     cut = make_plan(windowed, target="sm_90", multiprocessors=132)
-    assert cut.num_splits == -(-100 // cut.block_n)
+    assert cut.num_splits == -(-100 // cut.tiling.block_n)
 
 
 @pytest.mark.parametrize("interpreted", [True, False])
@@ -278,17 +279,17 @@ def test_torch_says_the_same_of_grouped_heads(heads: tuple[int, int], q_len: int
     q = torch.randn(2, heads[0], q_len, 12)
     k, v = torch.randn(2, heads[1], 83, 12), torch.randn(2, heads[1], 83, 12)
     expected = scaled_dot_product_attention(q, k, v, scale=1.0, enable_gqa=True)
-    got = run(q, k, v, Plan(block_m=64, block_n=32, num_splits=2))
+    got = run(q, k, v, Plan(Tiling(64, 32), 2))
     torch.testing.assert_close(got["out"], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_each_split_alone_is_the_attention_of_its_keys() -> None:
     """One split of everything equals the merger of any number: to rounding, and bit for bit when repeated."""
     q, k, v = torch.randn(1, 4, 3, 16), torch.randn(1, 2, 200, 16), torch.randn(1, 2, 200, 16)
-    whole = run(q, k, v, Plan(16, 16, 1), right=0)
+    whole = run(q, k, v, Plan(Tiling(16, 16), 1), right=0)
     for splits in (2, 5, 13, 40):
-        cut = run(q, k, v, Plan(16, 16, splits), right=0)
-        again = run(q, k, v, Plan(16, 16, splits), right=0)
+        cut = run(q, k, v, Plan(Tiling(16, 16), splits), right=0)
+        again = run(q, k, v, Plan(Tiling(16, 16), splits), right=0)
         for name in ("out", "lse"):
             torch.testing.assert_close(cut[name], whole[name], rtol=1e-5, atol=1e-5)
             assert torch.equal(cut[name], again[name])
@@ -299,7 +300,7 @@ def test_a_sink_is_counted_once_however_many_splits_there_are(splits: int) -> No
     """Keys of score 0 and a sink of 0: n keys weigh n / (n + 1), and the LSE is ln(n + 1)."""
     q, k, v = torch.zeros(1, 2, 2, 4), torch.randn(1, 1, 48, 4), torch.ones(1, 1, 48, 4)
     sinks = np.array([0.0, -np.inf], np.float32)
-    got = run(q, k, v, Plan(16, 16, splits), sinks=sinks)
+    got = run(q, k, v, Plan(Tiling(16, 16), splits), sinks=sinks)
     for head, count in ((0, 49), (1, 48)):
         torch.testing.assert_close(got["lse"][0, head], torch.full((2,), float(np.log(count))))
         torch.testing.assert_close(got["out"][0, head], torch.full((2, 4), 48 / count))
@@ -310,7 +311,7 @@ def test_a_row_that_sees_nothing_has_out_zero_and_lse_minus_infinity(splits: int
     q, k, v = torch.randn(1, 2, 4, 8), torch.randn(1, 1, 40, 8), torch.randn(1, 1, 40, 8)
     mask = np.ones((1, 2, 4, 40), bool)
     mask[0, 1, 2] = False
-    got = run(q, k, v, Plan(16, 16, splits), mask=mask)
+    got = run(q, k, v, Plan(Tiling(16, 16), splits), mask=mask)
     assert not got["out"][0, 1, 2].any()
     assert torch.isneginf(got["lse"][0, 1, 2])
     assert torch.isfinite(got["lse"]).sum() == 7
@@ -318,7 +319,9 @@ def test_a_row_that_sees_nothing_has_out_zero_and_lse_minus_infinity(splits: int
 
 def test_padding_of_a_ragged_batch_has_seen_nothing_not_even_the_sink() -> None:
     q, k, v = torch.randn(2, 2, 4, 8), torch.randn(2, 1, 40, 8), torch.randn(2, 1, 40, 8)
-    got = run(q, k, v, Plan(16, 16, 2), q_lens=np.array([3, 0]), sinks=np.array([1.0, 2.0], np.float32))
+    got = run(
+        q, k, v, Plan(Tiling(16, 16), 2), q_lens=np.array([3, 0]), sinks=np.array([1.0, 2.0], np.float32)
+    )
     padding = np.arange(4) >= np.array([3, 0])[:, None]
     for head in range(2):
         assert not got["out"][:, head][padding].any()
@@ -331,7 +334,7 @@ def test_very_negative_logits_are_not_lost_in_a_merger() -> None:
     q = torch.full((1, 1, 1, 4), 300.0)
     k, v = -q.expand(1, 1, 64, 4) + torch.randn(1, 1, 64, 4) / 100, torch.randn(1, 1, 64, 4)
     mask = (np.arange(64) >= 32)[None, None, None, :]
-    got = run(q, k.contiguous(), v, Plan(16, 16, 4), mask=mask)
+    got = run(q, k.contiguous(), v, Plan(Tiling(16, 16), 4), mask=mask)
     scores = (q @ k.transpose(-1, -2)).double()[..., 32:]
     torch.testing.assert_close(got["lse"].double(), torch.logsumexp(scores, -1), rtol=1e-6, atol=0)
     assert torch.isfinite(got["out"]).all()
@@ -341,10 +344,10 @@ def test_a_nan_beyond_the_end_of_the_cache_is_never_read() -> None:
     q = torch.randn(2, 2, 3, 8)
     k, v = torch.randn(2, 1, 50, 8), torch.randn(2, 1, 50, 8)
     lens = np.array([33, 0])
-    clean = run(q, k, v, Plan(16, 16, 3), kv_lens=lens)
+    clean = run(q, k, v, Plan(Tiling(16, 16), 3), kv_lens=lens)
     for b, n in enumerate(lens):
         k[b, :, n:], v[b, :, n:] = torch.nan, torch.nan
-    dirty = run(q, k, v, Plan(16, 16, 3), kv_lens=lens)
+    dirty = run(q, k, v, Plan(Tiling(16, 16), 3), kv_lens=lens)
     assert torch.equal(clean["out"], dirty["out"])
     assert not dirty["out"][1].any()
     assert torch.isneginf(dirty["lse"][1]).all()
@@ -375,7 +378,7 @@ def test_each_key_and_value_is_read_once_for_all_heads_that_share_it(group: int,
         torch.randn(batch, kv_heads, m, e),
     )
     with counted_traffic() as traffic:
-        run(q, k, v, Plan(16, 16, splits))
+        run(q, k, v, Plan(Tiling(16, 16), splits))
     count = batch * heads * n
     states = splits * count * (e + 2)
     keys = batch * kv_heads * m * (d + e)
@@ -388,7 +391,7 @@ def test_keys_outside_the_window_are_not_read_and_the_rest_is_shared_out() -> No
     q, k, v = torch.randn(1, 1, 1, 16), torch.randn(1, 1, 1024, 16), torch.randn(1, 1, 1024, 16)
     k[:, :, : 1024 - 64], v[:, :, : 1024 - 64] = torch.nan, torch.nan
     with counted_traffic() as traffic:
-        got = run(q, k, v, Plan(16, 16, 4), left=63, right=0)
+        got = run(q, k, v, Plan(Tiling(16, 16), 4), left=63, right=0)
     offsets, states = 4, 4 * (16 + 2)
     assert traffic.bytes_read == 4 * (offsets + 4 * 16 + 64 * 32 + states)
     expected = scaled_dot_product_attention(q, k[:, :, -64:], v[:, :, -64:], scale=1.0)
@@ -404,7 +407,7 @@ def test_tiles_that_a_mask_forbids_to_every_head_of_a_group_are_not_read(as_bias
     mask[..., 32:] = True
     k[:, :, 16:32], v[:, :, 16:32], k[:, 1, :16], v[:, 1, :16] = [torch.nan] * 4
     terms = {"bias": np.where(mask, np.float32(0), -np.inf)} if as_bias else {"mask": mask}
-    got = run(q, k, v, Plan(16, 16, 2), **terms)
+    got = run(q, k, v, Plan(Tiling(16, 16), 2), **terms)
     clean_k, clean_v = torch.nan_to_num(k), torch.nan_to_num(v)
     expected = scaled_dot_product_attention(
         q, clean_k, clean_v, torch.from_numpy(mask), scale=1.0, enable_gqa=True

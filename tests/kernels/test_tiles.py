@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from kernels.compiling import StandIn, without_data
-from kernels.flash.tiles import choose_tiling
+from kernels.flash.tiles import BACKWARD, choose_tiling
 from kernels.registry import ENGINES
 from kernels.spec import RunSpec, parse_run
 from kernels.targets import TARGETS
-from kernels.tiles import launched, tile_problems
+from kernels.tiles import tile_problems, tilings
+from kernels.tuning import table
 
 DIMS = (1, 16, 59, 64, 128, 129, 256)
 
@@ -71,13 +72,20 @@ LAUNCHES = {
 def test_the_tiles_that_are_judged_are_those_that_are_launched(name: str, target: str) -> None:
     spec = LAUNCHES[name]
     kernels_of = importlib.import_module(ENGINES[spec.engine].module).kernels_of
-    judged = launched(spec, target)
+    judged = tilings(spec, target)
     given = {name: given for name, _, given in kernels_of(spec, without_data(spec), StandIn(target))}
     assert {name for name, arguments in given.items() if "BLOCK_N" in arguments} == set(judged)
     for kernel, tiling in judged.items():
         arguments = given[kernel]
         names = ("BLOCK_M", "BLOCK_N", "num_warps", "num_stages")
         assert tuple(arguments[name] for name in names) == tiling, kernel
+
+
+def test_the_table_shows_both_backward_kernels_in_the_tiles_that_they_share() -> None:
+    keys, queries = ([key for key in table() if key.kernel == kernel] for kernel in BACKWARD)
+    assert len(keys) == len(queries) > 0
+    for key in keys:
+        assert table()[key._replace(kernel=BACKWARD[1])].tiling == table()[key].tiling, key
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
