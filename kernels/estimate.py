@@ -7,7 +7,6 @@ the engine alone, whose peak is measured, are ``engine_bytes``. What is only cou
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -16,6 +15,7 @@ from kernels.counts import GRADIENT_FACTOR
 from kernels.decode.splits import is_decoding, make_plan, rows_per_kv_head
 from kernels.flash.tiles import choose_tiles, padded_dim
 from kernels.flash.visits import visits
+from kernels.integers import ceil_div
 from kernels.mla.forms import largest_tile, multiply_adds, work
 from kernels.registry import ENGINES
 from kernels.spec.model import RunSpec
@@ -241,10 +241,10 @@ def _modifies_scores(spec: RunSpec) -> bool:
 def _tiled(spec: RunSpec) -> tuple[int, int, float]:
     """Programs of the flash kernels, the tiles that they visit, and the scores in them (padding included)."""
     block_m, block_n = choose_tiles(spec, interpreted=True)
-    heads, rows = spec.batch * spec.num_heads, math.ceil(spec.q_len / block_m)
+    heads, rows = spec.batch * spec.num_heads, ceil_div(spec.q_len, block_m)
     tiles = visits(spec, block_m, block_n).tiles
     if any(name in spec.returns for name in MATRICES):  # by a kernel that leaves no tile out
-        tiles, rows = tiles + rows * math.ceil(spec.kv_len / block_n), 2 * rows
+        tiles, rows = tiles + rows * ceil_div(spec.kv_len, block_n), 2 * rows
     return heads * rows, heads * tiles, 1.0 * heads * tiles * block_m * block_n
 
 
@@ -252,7 +252,7 @@ def _decoded(spec: RunSpec) -> tuple[int, int, float, int]:
     """Programs, tiles, scores (padding included) and loaded numbers of K and V of the decode kernels."""
     plan = make_plan(spec, target=None, multiprocessors=None)
     block_m, block_n = plan.tiling[:2]
-    groups = spec.batch * spec.num_kv_heads * math.ceil(rows_per_kv_head(spec) / block_m)
+    groups = spec.batch * spec.num_kv_heads * ceil_div(rows_per_kv_head(spec), block_m)
     tiles = groups * visits(spec, max(spec.q_len, 1), block_n).tiles
     scores = 1.0 * tiles * block_m * block_n
     if _modifies_scores(spec):

@@ -18,7 +18,6 @@ With a kv_dtype K and V are bytes and scales, but eager decodes them first.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +31,7 @@ from kernels.counts import (
 from kernels.decode.splits import decode_tiling, is_decoding, rows_per_kv_head
 from kernels.flash.tiles import DEFAULT_TARGET, choose_tiles, choose_tiling
 from kernels.flash.visits import visits, visits_of_keys
+from kernels.integers import ceil_div
 from kernels.mla.forms import work
 from kernels.registry import ENGINES
 from kernels.spec.model import RunSpec
@@ -94,7 +94,7 @@ def _decoded(spec: RunSpec) -> int:
     """The keys, values and masks that stream past tiles of rows of the decode kernels."""
     block_m, block_n = decode_tiling(spec, DEFAULT_TARGET)[:2]
     visited = visits(spec, max(spec.q_len, 1), block_n)
-    row_tiles = spec.batch * spec.num_kv_heads * math.ceil(rows_per_kv_head(spec) / block_m)
+    row_tiles = spec.batch * spec.num_kv_heads * ceil_div(rows_per_kv_head(spec), block_m)
     masks = spec.batch * spec.num_heads * visited.pairs * _mask_bytes(spec)
     return row_tiles * visited.loads * _token_bytes(spec) + masks
 
@@ -103,8 +103,8 @@ def _tiles_of_matrices(spec: RunSpec) -> int:
     """Queries and keys of every tile of the matrices, what was kept for the weights, and masks."""
     block_m, block_n = choose_tiling(spec, DEFAULT_TARGET, "flash_scores")[:2]
     query = spec.head_dim * ITEM_BYTES[spec.dtype] + KEPT_BYTES * ("weights" in spec.returns)
-    queries = spec.q_len * math.ceil(spec.kv_len / block_n) * query
-    keys = spec.kv_len * math.ceil(spec.q_len / block_m) * cached_bytes(spec, spec.head_dim)
+    queries = spec.q_len * ceil_div(spec.kv_len, block_n) * query
+    keys = spec.kv_len * ceil_div(spec.q_len, block_m) * cached_bytes(spec, spec.head_dim)
     masks = spec.q_len * spec.kv_len * _mask_bytes(spec)
     return spec.batch * spec.num_heads * (queries + keys + masks)
 

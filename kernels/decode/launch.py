@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import triton
 
 from kernels.decode.kernel import decode_split
 from kernels.decode.merge import States, merge_splits
@@ -31,6 +30,7 @@ from kernels.flash.logits import Terms
 from kernels.flash.memory import Rows
 from kernels.flash.rotation import recorder, rotator
 from kernels.flash.tiles import padded_dim
+from kernels.integers import ceil_div
 from kernels.limits import MAX_DECODE_LEN
 from kernels.operands import Operands, operands
 from kernels.quantise import quantised_cache
@@ -140,8 +140,8 @@ def decode_launches(
     block_rows, block_splits = merge_tile(count, plan.num_splits, v_dim, interpreted=interpreted)
     merge = {"p_out": pointers["out"], "p_lse": pointers["lse"], **both}
     merge |= {"BLOCK_R": block_rows, "BLOCK_S": block_splits}
-    tiles = triton.cdiv(shapes.group * n, plan.tiling.block_m)
+    tiles = ceil_div(shapes.group * n, plan.tiling.block_m)
     return [
         Launch("decode_split", decode_split, split, (batch * shapes.k[1], plan.num_splits, tiles)),
-        Launch("merge_splits", merge_splits, merge, (triton.cdiv(count, block_rows),)),
+        Launch("merge_splits", merge_splits, merge, (ceil_div(count, block_rows),)),
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernels.flash.tiles import largest_tiling, next_power_of_two, padded_dim, warps_for
+from kernels.integers import ceil_div
 from kernels.limits import MAX_BLOCK_ELEMENTS, MAX_DECODE_LEN, MIN_BLOCK
 from kernels.spec.attention import MAX_SPLITS
 from kernels.spec.model import RunSpec
@@ -36,10 +37,10 @@ def make_plan(spec: RunSpec, *, target: str | None, multiprocessors: int | None)
     """
     tiling, asked_splits = tilings(spec, target)["decode_split"], spec.options.num_splits
     if asked_splits is None:
-        programs = spec.batch * spec.num_kv_heads * -(-rows_per_kv_head(spec) // tiling.block_m)
-        splits = choose_splits(programs, -(-visible_span(spec) // tiling.block_n), multiprocessors)
+        programs = spec.batch * spec.num_kv_heads * ceil_div(rows_per_kv_head(spec), tiling.block_m)
+        splits = choose_splits(programs, ceil_div(visible_span(spec), tiling.block_n), multiprocessors)
     else:
-        splits = max(1, min(asked_splits, -(-spec.kv_len // tiling.block_n)))
+        splits = max(1, min(asked_splits, ceil_div(spec.kv_len, tiling.block_n)))
     return Plan(tiling, splits)
 
 
@@ -54,7 +55,7 @@ def decode_tiling(spec: RunSpec, target: str | None) -> Tiling:
     split."""
     best = largest_tiling(spec, target, "decode_split")
     asked_n, asked_splits = spec.options.block_n, spec.options.num_splits
-    longest = spec.kv_len if asked_splits is None else -(-spec.kv_len // asked_splits)
+    longest = spec.kv_len if asked_splits is None else ceil_div(spec.kv_len, asked_splits)
     fit_m, fit_n = (max(MIN_BLOCK, next_power_of_two(size)) for size in (rows_per_kv_head(spec), longest))
     block_m, block_n = min(fit_m, best.block_m), asked_n or min(fit_n, best.block_n)
     if target is None or (block_m, block_n) == best[:2]:
@@ -94,7 +95,7 @@ def choose_splits(programs: int, tiles: int, multiprocessors: int | None) -> int
     slots = RESIDENT * multiprocessors
 
     def time(splits: int) -> int:
-        return -(-programs * splits // slots) * (-(-tiles // splits) + OVERHEAD_TILES)
+        return ceil_div(programs * splits, slots) * (ceil_div(tiles, splits) + OVERHEAD_TILES)
 
     return min(range(1, max(1, min(tiles, MAX_SPLITS)) + 1), key=time)
 

@@ -14,6 +14,7 @@ from kernels.engines import Array, CannotRunError, TilesError
 from kernels.engines.tensors import to_tensor
 from kernels.flash.interpreter import INTERPRETED, patched_once
 from kernels.flash.tiles import BACKWARD, INTERPRETER_BLOCK, next_power_of_two
+from kernels.integers import ceil_div
 from kernels.spec.model import RunSpec
 from kernels.targets import nearest
 
@@ -117,4 +118,4 @@ def rows_of_a_program(length: int, block: int, *, interpreted: bool) -> int:
     there are, as far as Triton's largest tile goes."""
     if interpreted:
         return min(INTERPRETER_BLOCK, next_power_of_two(length))
-    return max(block, next_power_of_two(-(-length // GRID_LIMITS[1])))
+    return max(block, next_power_of_two(ceil_div(length, GRID_LIMITS[1])))

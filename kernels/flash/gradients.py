@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import triton
 
 from kernels.engines import Array, Kernels, Place
 from kernels.flash.arguments import Shapes, rows, shared_arguments, terms
@@ -16,6 +15,7 @@ from kernels.flash.device import Launch, compilable, launch
 from kernels.flash.logits import Terms
 from kernels.flash.softmax import Kept
 from kernels.flash.tiles import padded_dim, tilings
+from kernels.integers import ceil_div
 from kernels.operands import Operands, zero_beyond
 from kernels.spec.model import RunSpec
 from kernels.spec.results import GRADIENTS
@@ -91,8 +91,8 @@ def backward_launches(
     deltas |= {name: shared[name] for name in by_row}
     keys = {**both, "num_kv_heads": shapes.k[1], "dK": at["dk"], "dV": at["dv"]}
     queries = {**both, "dQ": at["dq"]}
-    by_queries = (shapes.q[0] * shapes.q[1], triton.cdiv(shapes.q[2], tiles[0]))
-    by_keys = (shapes.k[0] * shapes.k[1], triton.cdiv(shapes.k[2], tiles[1]))
+    by_queries = (shapes.q[0] * shapes.q[1], ceil_div(shapes.q[2], tiles[0]))
+    by_keys = (shapes.k[0] * shapes.k[1], ceil_div(shapes.k[2], tiles[1]))
     return [
         Launch("row_deltas", row_deltas, deltas, by_queries),
         Launch("flash_backward_keys", flash_backward_keys, keys, by_keys),

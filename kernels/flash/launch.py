@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import triton
 
 from kernels.engines import Array, Kernels, Place, Prepared, version_of
 from kernels.engines.tensors import TORCH_DTYPES, as_inputs, to_numpy
@@ -23,6 +22,7 @@ from kernels.flash.rotation import recorder, rotator
 from kernels.flash.scores import flash_scores
 from kernels.flash.softmax import Kept
 from kernels.flash.tiles import padded_dim, tilings
+from kernels.integers import ceil_div
 from kernels.operands import Operands, operands
 from kernels.quantise import quantised_cache
 from kernels.spec.model import RunSpec
@@ -193,12 +193,12 @@ def forward_launches(
         "BLOCK_DV": padded_dim(v_dim),
         **shared_arguments(shapes, logit_terms, tiles),
     }
-    grid = (batch * heads, triton.cdiv(n, tiles.block_m))
+    grid = (batch * heads, ceil_div(n, tiles.block_m))
     launches = [Launch("flash_forward", flash_forward, arguments, grid)]
     if any(name in results for name in MATRICES):
         matrices = {argument: results.get(name) for name, argument in MATRIX_ARGUMENTS.items()}
         shared = shared_arguments(shapes, logit_terms, scores_tiles)
         arguments = {"Q": queries, "K": keys, "kept": kept, **matrices, **shared}
-        by_tile = (triton.cdiv(n, scores_tiles.block_m), triton.cdiv(m, scores_tiles.block_n))
+        by_tile = (ceil_div(n, scores_tiles.block_m), ceil_div(m, scores_tiles.block_n))
         launches.append(Launch("flash_scores", flash_scores, arguments, (batch * heads, *by_tile)))
     return launches

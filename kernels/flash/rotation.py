@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import triton
 
 from kernels.engines import Array, Kernels, Place
 from kernels.flash.arguments import Shape, rows
 from kernels.flash.device import Launch, Memory, compilable, launch, rows_of_a_program
 from kernels.flash.rotate import rotate_rows
 from kernels.flash.tiles import padded_dim
+from kernels.integers import ceil_div
 from kernels.operands import Rotate
 
 GPU_BLOCK = 32  # rows of a program: each is read and written once, so that few registers are needed
@@ -65,7 +65,7 @@ def rotation(
         "BLOCK_M": block,
         "INTERLEAVED": style == "interleaved",
     }
-    return Launch("rotate_rows", rotate_rows, arguments, (batch * heads, triton.cdiv(length, block)))
+    return Launch("rotate_rows", rotate_rows, arguments, (batch * heads, ceil_div(length, block)))
 
 
 def recorder(place: Place) -> tuple[Rotate, Kernels]:

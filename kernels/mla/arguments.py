@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import triton
-
 from kernels.engines import Place
 from kernels.flash.arguments import Shape, rows, strides, terms
 from kernels.flash.device import Launch, rows_of_a_program
 from kernels.flash.logits import Terms
 from kernels.flash.memory import Matrix, Rows
 from kernels.flash.tiles import padded_dim
+from kernels.integers import ceil_div
 from kernels.mla.forms import projection_tiles
 from kernels.mla.kernel import latent_attention, project, share_columns
 from kernels.operands import Operands
@@ -110,7 +109,7 @@ def absorbed_launches(
         "num_warps": tiles.num_warps,
         "num_stages": tiles.num_stages,
     }
-    grid = (batch, triton.cdiv(q_len * heads, tiles.block_m))
+    grid = (batch, ceil_div(q_len * heads, tiles.block_m))
     return [
         product("absorb", q_nope, transposed, queries, x_shape=shapes.q_nope, y_shape=shapes.sums),
         Launch("latent_attention", latent_attention, attention, grid),
@@ -159,7 +158,7 @@ def _sharing(k_rope: Rows, keys: Rows, shapes: LatentShapes, *, interpreted: boo
         "BLOCK_WIDTH": padded_dim(width),
         "BLOCK_M": block,
     }
-    return Launch("share_rope", share_columns, arguments, (batch * heads, triton.cdiv(length, block)))
+    return Launch("share_rope", share_columns, arguments, (batch * heads, ceil_div(length, block)))
 
 
 def _projection(
@@ -193,5 +192,5 @@ def _projection(
         "BLOCK_IN": block_in,
         "BLOCK_OUT": block_out,
     }
-    grid = (heads, triton.cdiv(num_rows, block_m), triton.cdiv(width_out, block_out))
+    grid = (heads, ceil_div(num_rows, block_m), ceil_div(width_out, block_out))
     return Launch(name, project, arguments, grid)

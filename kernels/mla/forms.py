@@ -15,7 +15,6 @@ heads · (d_nope + d_rope + d_v) / (d_c + d_rope) times as large as the cache: 7
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from kernels.flash.tiles import (
@@ -30,6 +29,7 @@ from kernels.flash.tiles import (
     weight_registers,
 )
 from kernels.flash.visits import visits
+from kernels.integers import ceil_div
 from kernels.limits import MAX_BLOCK_ELEMENTS, MIN_BLOCK
 from kernels.positions import visible_pairs
 from kernels.spec.model import RunSpec
@@ -155,7 +155,7 @@ def _attention(spec: RunSpec, heads: int, tiles: tuple[int, int], widths: tuple[
     ``widths`` of a key and of a value."""
     block_m, block_n = tiles
     sequences = spec.batch * spec.num_heads // max(heads, 1)
-    programs = sequences * math.ceil(spec.q_len * heads / block_m)
+    programs = sequences * ceil_div(spec.q_len * heads, block_m)
     visited = sequences * visits(spec, block_m, block_n, group=heads).tiles
     scores = visited * block_m * block_n
     loads = visited * block_n * widths[0] + programs * block_m * widths[0]
@@ -168,8 +168,8 @@ def _projection(spec: RunSpec, length: int, width_in: int, width_out: int, *, in
     block_m, block_in, block_out = projection_tiles(
         rows, width_in, width_out, spec.dtype, interpreted=interpreted
     )
-    programs = spec.num_heads * math.ceil(rows / block_m) * math.ceil(width_out / block_out)
-    steps = programs * math.ceil(width_in / block_in)
+    programs = spec.num_heads * ceil_div(rows, block_m) * ceil_div(width_out, block_out)
+    steps = programs * ceil_div(width_in, block_in)
     loads = steps * block_in * (block_m + block_out)
     return Work(programs, 0, 0, steps * block_m * block_in * block_out, loads)
 

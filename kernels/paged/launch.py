@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import triton
 
 from kernels.decode.launch import KERNEL_VERSION as DECODE_VERSION
 from kernels.decode.launch import decode, decode_kernels, decode_terms, plan_note
@@ -35,6 +34,7 @@ from kernels.flash.launch import attend, forward_kernels
 from kernels.flash.memory import Pages, Rows
 from kernels.flash.rotation import recorder, rotator
 from kernels.flash.tiles import next_power_of_two, padded_dim, tilings
+from kernels.integers import ceil_div
 from kernels.operands import Operands, Rotate, operands
 from kernels.paged.append import append_rows
 from kernels.paged.tables import Cache, Fresh, make_cache, page_size
@@ -100,7 +100,7 @@ def kernels_of(spec: RunSpec, arrays: Mapping[str, Array], place: Place) -> Kern
     given = unpaged_operands(spec, arrays, rotate)
     quantised = quantised_cache(spec, given)
     size = page_size(spec)
-    table = np.broadcast_to(np.int32(0), (spec.batch, -(-spec.kv_len // size)))
+    table = np.broadcast_to(np.int32(0), (spec.batch, ceil_div(spec.kv_len, size)))
 
     def in_pages(x: Array, dtype: str | None) -> Rows:
         return page_rows(place(x, dtype), (1, size, x.shape[1], x.shape[3]), place(table), table.shape)
@@ -190,4 +190,4 @@ def append_launch(fresh: Fresh, keys: Rows, values: Rows, place: Place, dtype: s
         "BLOCK_DV": v_width,
         "BLOCK_T": block,
     }
-    return Launch("append_rows", append_rows, arguments, (batch * heads, triton.cdiv(new, block)))
+    return Launch("append_rows", append_rows, arguments, (batch * heads, ceil_div(new, block)))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernels.engines import Array
+from kernels.integers import ceil_div
 from kernels.operands import Operands
 from kernels.spec.model import RunSpec
 
@@ -63,7 +64,7 @@ def in_pages(spec: RunSpec, given: Operands, *, past: int | None) -> Cache:
     """The operands k and v in pages: all of them, or the first ``past`` with the rest as ``Fresh``."""
     size, length = page_size(spec), given.k.shape[2]
     lens = np.full(len(given.k), length) if given.kv_lens is None else given.kv_lens
-    table = hand_out(lens, -(-length // size), size)
+    table = hand_out(lens, ceil_div(length, size), size)
     written = lens if past is None else np.minimum(lens, past)
     k, v = (put_in_pages(array, table, written, size) for array in (given.k, given.v))
     if past is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kernels.integers import ceil_div
 from kernels.limits import MAX_EXACT, MAX_SEED
 from kernels.spec.model import RunSpec
 from kernels.spec.problems import MALFORMED, FieldProblem, join, show
@@ -48,7 +49,7 @@ MEANING = {
 
 def blocks_of(length: int, size: int) -> int:
     """How many blocks of ``size`` tokens cover ``length``."""
-    return -(-length // size)
+    return ceil_div(length, size)
 
 
 def pattern_problems(spec: RunSpec) -> list[FieldProblem]:
