@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernels.flash.tiles import largest_tiling, next_power_of_two, padded_dim, warps_for
-from kernels.integers import ceil_div
+from kernels.flash.tiles import largest_tiling, padded_dim, warps_for
+from kernels.integers import ceil_div, next_power_of_two
 from kernels.limits import MAX_BLOCK_ELEMENTS, MAX_DECODE_LEN, MIN_BLOCK
 from kernels.spec.attention import MAX_SPLITS
 from kernels.spec.model import RunSpec

@@ -14,7 +14,7 @@ from kernels.engines import Array, CannotRunError, TilesError
 from kernels.engines.tensors import to_tensor
 from kernels.flash.interpreter import INTERPRETED, patched_once
 from kernels.flash.tiles import BACKWARD, INTERPRETER_BLOCK, next_power_of_two
-from kernels.integers import ceil_div
+from kernels.integers import ceil_div, next_power_of_two
 from kernels.spec.model import RunSpec
 from kernels.targets import nearest
 

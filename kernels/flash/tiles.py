@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernels.integers import next_power_of_two
 from kernels.limits import MAX_BLOCK, MAX_BLOCK_ELEMENTS, MIN_BLOCK
 from kernels.spec.model import Options, RunSpec
 from kernels.spec.results import MATRICES
@@ -22,11 +23,6 @@ INTERPRETER_BLOCK = MAX_BLOCK
 INTERPRETER_SCORES = 2**19
 DEFAULT_TARGET = "sm_80"  # whose tiles are shown and estimated with, where no GPU is at hand
 BACKWARD = ("flash_backward_keys", "flash_backward_queries")
-
-
-def next_power_of_two(n: int) -> int:
-    """The smallest power of two that is at least n."""
-    return 1 << max(n - 1, 0).bit_length()
 
 
 def padded_dim(dim: int) -> int:

@@ -10,7 +10,8 @@ import triton
 
 from kernels.flash.arguments import Shape, rows
 from kernels.flash.device import Launch
-from kernels.flash.tiles import next_power_of_two, padded_dim
+from kernels.flash.tiles import padded_dim
+from kernels.integers import next_power_of_two
 from kernels.linear.chunks import chunk_outputs, chunk_states
 from kernels.linear.inputs import Recurrence, Sizes
 from kernels.linear.quadratic import quadratic

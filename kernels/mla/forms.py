@@ -24,12 +24,11 @@ from kernels.flash.tiles import (
     as_asked,
     choose_tiles,
     choose_tiling,
-    next_power_of_two,
     padded_dim,
     weight_registers,
 )
 from kernels.flash.visits import visits
-from kernels.integers import ceil_div
+from kernels.integers import ceil_div, next_power_of_two
 from kernels.limits import MAX_BLOCK_ELEMENTS, MIN_BLOCK
 from kernels.positions import visible_pairs
 from kernels.spec.model import RunSpec

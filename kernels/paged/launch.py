@@ -33,8 +33,8 @@ from kernels.flash.device import (
 from kernels.flash.launch import attend, forward_kernels
 from kernels.flash.memory import Pages, Rows
 from kernels.flash.rotation import recorder, rotator
-from kernels.flash.tiles import next_power_of_two, padded_dim, tilings
-from kernels.integers import ceil_div
+from kernels.flash.tiles import padded_dim, tilings
+from kernels.integers import ceil_div, next_power_of_two
 from kernels.operands import Operands, Rotate, operands
 from kernels.paged.append import append_rows
 from kernels.paged.tables import Cache, Fresh, make_cache, page_size

@@ -14,7 +14,7 @@ from kernels.engines import version_of
 from kernels.flash.arguments import Shape, rows, strides
 from kernels.flash.device import Launch, launch
 from kernels.flash.interpreter import INTERPRETED
-from kernels.flash.tiles import next_power_of_two
+from kernels.integers import next_power_of_two
 from kernels.linear.launch import KERNEL_VERSION as LINEAR_VERSION
 from kernels.scan.inputs import Scanned, SelectiveScan, Sizes
 from kernels.scan.interpreter import whole_slices
