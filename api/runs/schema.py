@@ -1,6 +1,5 @@
 """The body of a run and the run itself, as the OpenAPI document describes them."""
 
-from collections.abc import Callable
 from typing import Any
 
 from api.openapi import JsonSchema, Problem, closed, component, described, ref
@@ -8,9 +7,11 @@ from kernels.arrays import DISTRIBUTIONS
 from kernels.limits import MAX_BLOCK, MAX_SEED, MIN_BLOCK
 from kernels.registry import ENGINES
 from kernels.spec.array_input import BASE64_DTYPES
-from kernels.spec.attention import KV_DTYPES, MAX_ITERS, MAX_WARMUP, PATTERNS, ROPE_SCALINGS
-from kernels.spec.patterns import MEANING, RANGES
+from kernels.spec.attention import KV_DTYPES, MAX_ITERS, MAX_WARMUP
+from kernels.spec.kinds import BOOLEAN, INTEGER, LIST, NUMBER, Field, Kinds
+from kernels.spec.patterns import PATTERNS
 from kernels.spec.results import RESULTS
+from kernels.spec.rope import ROPE_SCALINGS
 from kernels.spec.run import DEVICES, DTYPES, INPUTS, LENGTHS
 from workers.models import Status
 
@@ -102,37 +103,30 @@ POSITIONS: JsonSchema = {
     "anyOf": [NULL, {"type": "integer"}, INTEGERS, {"type": "array", "items": INTEGERS}],
 }
 WORDS: dict[str, JsonSchema] = {
-    "a number": {"type": "number"},
-    "an integer": {"type": "integer"},
-    "true or false": {"type": "boolean"},
-    "a list of numbers": {"type": "array", "items": {}},
+    NUMBER: {"type": "number"},
+    INTEGER: {"type": "integer"},
+    BOOLEAN: {"type": "boolean"},
+    LIST: {"type": "array", "items": {}},
 }
 
 
-def pattern_field(kind: str, name: str) -> JsonSchema:
-    """What a field of a pattern means, and how large it may be."""
-    low, high = RANGES[kind].get(name, (None, None))
-    limits = {} if low is None else {"minimum": low, "maximum": high}
-    meaning = MEANING[kind, name]
-    return {"description": f"{meaning[0].upper()}{meaning[1:]}.", **limits}
-
-
-def typed(
-    kinds: dict[str, dict[str, tuple[str, bool]]], more: Callable[[str, str], JsonSchema] = lambda *_: {}
-) -> JsonSchema:
-    """An object whose `type` decides its other fields; `more` is said of each of these."""
+def typed(kinds: Kinds) -> JsonSchema:
+    """An object whose `type` decides its other fields."""
     variants = [
         closed(
-            {
-                "type": choice(kind),
-                **{name: {**WORDS[wanted], **more(kind, name)} for name, (wanted, _) in fields.items()},
-            },
-            required=("type", *(name for name, (_, needed) in fields.items() if needed)),
+            {"type": choice(kind), **{name: _field(field) for name, field in fields.items()}},
+            required=("type", *(name for name, field in fields.items() if field.is_required)),
             title=kind,
         )
         for kind, fields in kinds.items()
     ]
     return {"anyOf": [NULL, *variants], "default": None}
+
+
+def _field(field: Field) -> JsonSchema:
+    """What it means, and how large it may be."""
+    limits = {} if field.limits is None else dict(zip(("minimum", "maximum"), field.limits, strict=True))
+    return {**WORDS[field.wanted], "description": f"{field.meaning[0].upper()}{field.meaning[1:]}.", **limits}
 
 
 Rope = component(
@@ -182,7 +176,7 @@ Attention = component(
                 "items": {"anyOf": [{"type": "number"}, choice("-inf")]},
                 "nullable": True,
             },
-            "pattern": typed(PATTERNS, pattern_field),
+            "pattern": typed(PATTERNS),
             "num_heads": nullable(
                 described("integer", "For packed [batch, len, heads·dim] only.", minimum=1)
             ),

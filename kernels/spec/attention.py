@@ -7,9 +7,12 @@ import math
 from typing import Any
 
 from kernels.limits import MAX_BLOCK, MAX_BLOCK_ELEMENTS, MAX_EXACT, MIN_BLOCK
+from kernels.spec.kinds import read_kind
 from kernels.spec.model import Attention, Options, Positions, Rope, Slopes, Timing
-from kernels.spec.problems import MALFORMED, Problems, join, nearest, one_of, show
+from kernels.spec.patterns import PATTERNS
+from kernels.spec.problems import MALFORMED, Problems, join, show
 from kernels.spec.reader import ObjectReader, is_integer, is_number, to_float
+from kernels.spec.rope import ROPE_SCALINGS
 
 # Of what kernels compute with: float32 reaches a little further, but these read well. Below the smaller one a
 # processor may take a number for 0.
@@ -24,63 +27,6 @@ OPTION_FIELDS = tuple(Options.__dataclass_fields__)
 ROPE_FIELDS = tuple(Rope.__dataclass_fields__)
 KV_DTYPES = ("int8", "fp8_e4m3", "fp8_e5m2")
 KV_SCALES = ("per_token_head", "per_tensor")  # the default first
-
-NUMBER, INTEGER, BOOLEAN, LIST = "a number", "an integer", "true or false", "a list of numbers"
-# Field names as in Hugging Face configs. True: required.
-ROPE_SCALINGS: dict[str, dict[str, tuple[str, bool]]] = {
-    "linear": {"factor": (NUMBER, True)},
-    "ntk": {"factor": (NUMBER, True)},
-    "dynamic": {
-        "factor": (NUMBER, True),
-        "original_max_position_embeddings": (INTEGER, False),
-        "max_position_embeddings": (INTEGER, False),
-    },
-    "yarn": {
-        "factor": (NUMBER, True),
-        "original_max_position_embeddings": (INTEGER, False),
-        "max_position_embeddings": (INTEGER, False),
-        "attention_factor": (NUMBER, False),
-        "beta_fast": (NUMBER, False),
-        "beta_slow": (NUMBER, False),
-        "mscale": (NUMBER, False),
-        "mscale_all_dim": (NUMBER, False),
-        "truncate": (BOOLEAN, False),
-    },
-    "llama3": {
-        "factor": (NUMBER, True),
-        "low_freq_factor": (NUMBER, True),
-        "high_freq_factor": (NUMBER, True),
-        "original_max_position_embeddings": (INTEGER, True),
-    },
-    "longrope": {
-        "short_factor": (LIST, True),
-        "long_factor": (LIST, True),
-        "factor": (NUMBER, False),
-        "attention_factor": (NUMBER, False),
-        "original_max_position_embeddings": (INTEGER, False),
-        "max_position_embeddings": (INTEGER, False),
-    },
-}
-PATTERNS: dict[str, dict[str, tuple[str, bool]]] = {
-    "prefix": {"len": (INTEGER, True)},
-    "document": {"ids": (LIST, True)},
-    "chunked": {"size": (INTEGER, True)},
-    "dilated": {"window": (INTEGER, True), "stride": (INTEGER, True)},
-    "longformer": {"window": (INTEGER, True), "global": (LIST, True)},
-    "bigbird": {
-        "window": (INTEGER, True),
-        "global": (INTEGER, True),
-        "random": (INTEGER, True),
-        "seed": (INTEGER, True),
-        "block": (INTEGER, True),
-    },
-    "block": {"size": (INTEGER, True), "layout": (LIST, True)},
-    "neighborhood": {
-        "width": (INTEGER, True),
-        "kernel_size": (INTEGER, True),
-        "dilation": (INTEGER, False),
-    },
-}
 
 
 def parse_attention(value: object, problems: Problems) -> Attention:
@@ -102,7 +48,7 @@ def parse_attention(value: object, problems: Problems) -> Attention:
         alibi_slopes=_slopes(reader),
         rope=_rope(reader) if reader.has("rope") else None,
         sinks=_sinks(reader),
-        pattern=_typed(reader, "pattern", PATTERNS) if reader.has("pattern") else None,
+        pattern=read_kind(reader, "pattern", PATTERNS) if reader.has("pattern") else None,
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
     )
@@ -275,43 +221,5 @@ def _rope(outer: ObjectReader) -> Rope:
         dim=dim,
         dim_offset=reader.integer("dim_offset", 0, 0, 65_536),
         positions=_positions(reader, "positions"),
-        scaling=_typed(reader, "scaling", ROPE_SCALINGS) if reader.has("scaling") else None,
+        scaling=read_kind(reader, "scaling", ROPE_SCALINGS) if reader.has("scaling") else None,
     )
-
-
-def _typed(
-    outer: ObjectReader, name: str, kinds: dict[str, dict[str, tuple[str, bool]]]
-) -> dict[str, Any] | None:
-    """An object whose ``type`` decides its other fields."""
-    value, pointer = outer.fields[name], outer.at(name)
-    if not isinstance(value, dict):
-        outer.wrong_type(name, "null or an object with a type")
-        return None
-    kind = value.get("type")
-    if not isinstance(kind, str) or kind not in kinds:
-        hint = f"; {nearest(kind, kinds)}" if isinstance(kind, str) else ""
-        detail = f"type must be {one_of(kinds)}, not {show(kind)}{hint}"
-        status = {"status": MALFORMED} if not isinstance(kind, str) else {}
-        outer.problems.add(join(pointer, "type"), "not-a-choice", detail, **status)
-        return None
-    known = kinds[kind]
-    reader = ObjectReader(value, pointer, outer.problems, ("type", *known))
-    for field, (wanted, required) in known.items():
-        if reader.fields.get(field) is None:
-            if required:
-                detail = f"{kind} needs {field}, {wanted}"
-                outer.problems.add(reader.at(field), "required", detail, MALFORMED)
-        elif not _fits(reader.fields[field], wanted):
-            reader.wrong_type(field, wanted)
-        elif wanted in (NUMBER, INTEGER) and not math.isfinite(to_float(reader.fields[field])):
-            detail = f"{field} must be finite, not {show(reader.fields[field])}"
-            outer.problems.add(reader.at(field), "not-finite", detail)
-    return {field: item for field, item in value.items() if field in ("type", *known)}
-
-
-def _fits(value: object, wanted: str) -> bool:
-    if wanted == LIST:
-        return isinstance(value, list) and all(_fits(item, NUMBER) or _fits(item, LIST) for item in value)
-    if wanted == BOOLEAN:
-        return isinstance(value, bool)
-    return is_integer(value) if wanted == INTEGER else is_number(value)

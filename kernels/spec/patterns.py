@@ -7,6 +7,7 @@ from typing import Any
 
 from kernels.integers import ceil_div
 from kernels.limits import MAX_EXACT, MAX_SEED
+from kernels.spec.kinds import INTEGER, LIST, Field, range_problems
 from kernels.spec.model import RunSpec
 from kernels.spec.problems import MALFORMED, FieldProblem, join, show
 from kernels.spec.reader import is_integer
@@ -15,35 +16,45 @@ Pattern = Mapping[str, Any]
 
 POINTER = "/attention/pattern"
 
-_SIZE, _COUNT = (1, MAX_EXACT), (0, MAX_EXACT)
-RANGES: dict[str, dict[str, tuple[int, int]]] = {
-    "prefix": {"len": _COUNT},
-    "document": {},
-    "chunked": {"size": _SIZE},
-    "dilated": {"window": _COUNT, "stride": _SIZE},
-    "longformer": {"window": _COUNT},
-    "bigbird": {"window": _SIZE, "global": _COUNT, "random": _COUNT, "seed": (0, MAX_SEED), "block": _SIZE},
-    "block": {"size": _SIZE},
-    "neighborhood": {"width": _SIZE, "kernel_size": _SIZE, "dilation": _SIZE},
-}
-MEANING = {
-    ("prefix", "len"): "it counts the tokens that all may see; 0 is plain causal attention",
-    ("document", "ids"): "one integer for each key, the number of its document, or such a list for each row",
-    ("chunked", "size"): "it counts the tokens of a chunk",
-    ("dilated", "window"): "it counts the strides that are seen on either side",
-    ("dilated", "stride"): "it is the distance of what is seen; 1 leaves no gaps",
-    ("longformer", "window"): "it counts tokens, half of them on each side",
-    ("longformer", "global"): "it lists the tokens, by their index, that see all and are seen by all",
-    ("bigbird", "window"): "it counts blocks, the own one among them; 3 is usual",
-    ("bigbird", "global"): "it counts the first blocks, seen by all; 0 for none",
-    ("bigbird", "random"): "it counts the blocks drawn for each block of queries; 0 for none",
-    ("bigbird", "seed"): "any such integer will do",
-    ("bigbird", "block"): "it counts the tokens of a block",
-    ("block", "size"): "it counts the tokens of a block",
-    ("block", "layout"): "rows of 0 and 1: 1 where a block of keys is seen by the block of the row",
-    ("neighborhood", "width"): "it counts the pixels of a row",
-    ("neighborhood", "kernel_size"): "it counts the pixels along each side of what is seen",
-    ("neighborhood", "dilation"): "it is the distance of what is seen; 1 leaves no gaps",
+
+def _count(meaning: str) -> Field:
+    return Field(INTEGER, meaning, (0, MAX_EXACT))
+
+
+def _size(meaning: str) -> Field:
+    return Field(INTEGER, meaning, (1, MAX_EXACT))
+
+
+PATTERNS: dict[str, dict[str, Field]] = {
+    "prefix": {"len": _count("it counts the tokens that all may see; 0 is plain causal attention")},
+    "document": {
+        "ids": Field(LIST, "one integer for each key, its document's number, or such a list for each row"),
+    },
+    "chunked": {"size": _size("it counts the tokens of a chunk")},
+    "dilated": {
+        "window": _count("it counts the strides that are seen on either side"),
+        "stride": _size("it is the distance of what is seen; 1 leaves no gaps"),
+    },
+    "longformer": {
+        "window": _count("it counts tokens, half of them on each side"),
+        "global": Field(LIST, "it lists the tokens, by their index, that see all and are seen by all"),
+    },
+    "bigbird": {
+        "window": _size("it counts blocks, the own one among them; 3 is usual"),
+        "global": _count("it counts the first blocks, seen by all; 0 for none"),
+        "random": _count("it counts the blocks drawn for each block of queries; 0 for none"),
+        "seed": Field(INTEGER, "any such integer will do", (0, MAX_SEED)),
+        "block": _size("it counts the tokens of a block"),
+    },
+    "block": {
+        "size": _size("it counts the tokens of a block"),
+        "layout": Field(LIST, "rows of 0 and 1: 1 where a block of keys is seen by the block of the row"),
+    },
+    "neighborhood": {
+        "width": _size("it counts the pixels of a row"),
+        "kernel_size": _size("it counts the pixels along each side of what is seen"),
+        "dilation": _size("it is the distance of what is seen; 1 leaves no gaps")._replace(is_required=False),
+    },
 }
 
 
@@ -58,14 +69,10 @@ def pattern_problems(spec: RunSpec) -> list[FieldProblem]:
     A field of the wrong type is passed over here.
     """
     pattern = spec.attention.pattern
-    if pattern is None or pattern.get("type") not in RANGES:
+    if pattern is None or pattern.get("type") not in PATTERNS:
         return []
     kind = str(pattern["type"])
-    found = [
-        problem
-        for name, (low, high) in RANGES[kind].items()
-        for problem in _range_problems(pattern, kind, name, low, high)
-    ]
+    found = range_problems(pattern, PATTERNS, POINTER)
     if kind == "document":
         found += _document_problems(pattern.get("ids"), spec)
     if kind == "longformer":
@@ -75,14 +82,6 @@ def pattern_problems(spec: RunSpec) -> list[FieldProblem]:
     if kind == "neighborhood" and not found:
         found += _neighborhood_problems(pattern, spec.kv_len)
     return found
-
-
-def _range_problems(pattern: Pattern, kind: str, name: str, low: int, high: int) -> list[FieldProblem]:
-    value: Any = pattern.get(name)
-    if not is_integer(value) or low <= value <= high:
-        return []
-    detail = f"{name} of {kind} must be between {low} and {high:,}, not {show(value)}: {MEANING[kind, name]}"
-    return [FieldProblem(join(POINTER, name), "out-of-range", detail)]
 
 
 def _document_problems(ids: object, spec: RunSpec) -> list[FieldProblem]:

@@ -6,14 +6,13 @@ are the values for which they have no answer.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from kernels.limits import MAX_EXACT
+from kernels.spec.kinds import BOOLEAN, INTEGER, LIST, NUMBER, Field, finite, limit, range_problems
 from kernels.spec.model import Rope, RunSpec
 from kernels.spec.problems import FieldProblem, join, show
-from kernels.spec.reader import is_number
 
 Scaling = Mapping[str, Any]
 
@@ -22,32 +21,55 @@ BETA_FAST, BETA_SLOW = 32.0, 1.0  # turns within the original length; the YaRN p
 MIN_FACTOR, MAX_FACTOR = 1e-6, 1e12  # far beyond any use, and no product of them leaves float64
 POINTER = "/attention/rope/scaling"
 
-_ANY, _STRETCH, _WEIGHT = (MIN_FACTOR, MAX_FACTOR), (1.0, MAX_FACTOR), (0.0, MAX_FACTOR)
-_LENGTH, _LENGTH_WITH_LOG = (1, MAX_EXACT), (2, MAX_EXACT)  # ln 1 = 0 would divide
-_RANGES: dict[str, dict[str, tuple[float, float]]] = {
-    "linear": {"factor": _ANY},
-    "ntk": {"factor": _ANY},
-    "dynamic": {"factor": _STRETCH, ORIGINAL: _LENGTH, EXTENDED: _LENGTH},
+_ANY, _WEIGHT = (MIN_FACTOR, MAX_FACTOR), (0.0, MAX_FACTOR)
+
+
+def _optional(wanted: str, meaning: str, limits: tuple[float, float] | None = None) -> Field:
+    return Field(wanted, meaning, limits, is_required=False)
+
+
+_FACTOR = Field(NUMBER, "it is the new length over the original one", _ANY)
+_STRETCH = _FACTOR._replace(limits=(1.0, MAX_FACTOR))
+_ATTENTION_FACTOR = _optional(
+    NUMBER, "it multiplies cos and sin; leave it out to have the method's own", _ANY
+)
+_MSCALE = _optional(NUMBER, "it weighs the logarithm in the attention factor; leave it out for 1", _WEIGHT)
+_LENGTHS = {
+    ORIGINAL: _optional(INTEGER, "it is the length, in tokens, of the training", (1, MAX_EXACT)),
+    EXTENDED: _optional(INTEGER, "it is a length in tokens", (1, MAX_EXACT)),
+}
+_TURNS = "it counts turns within the original length; leave it out for"
+_BY_PAIR = "it lists what divides the frequency of each pair"
+ROPE_SCALINGS: dict[str, dict[str, Field]] = {
+    "linear": {"factor": _FACTOR},
+    "ntk": {"factor": _FACTOR},
+    "dynamic": {"factor": _STRETCH, **_LENGTHS},
     "yarn": {
-        "factor": _STRETCH, ORIGINAL: _LENGTH, EXTENDED: _LENGTH, "attention_factor": _ANY,
-        "beta_fast": _ANY, "beta_slow": _ANY, "mscale": _WEIGHT, "mscale_all_dim": _WEIGHT,
+        "factor": _STRETCH,
+        **_LENGTHS,
+        "attention_factor": _ATTENTION_FACTOR,
+        "beta_fast": _optional(NUMBER, f"{_TURNS} {BETA_FAST:g}", _ANY),
+        "beta_slow": _optional(NUMBER, f"{_TURNS} {BETA_SLOW:g}", _ANY),
+        "mscale": _MSCALE,
+        "mscale_all_dim": _MSCALE,
+        "truncate": _optional(
+            BOOLEAN, "whether the ramp begins and ends at whole pairs; leave it out for true"
+        ),
     },
-    "llama3": {"factor": _STRETCH, "low_freq_factor": _ANY, "high_freq_factor": _ANY, ORIGINAL: _LENGTH},
+    "llama3": {
+        "factor": _STRETCH,
+        "low_freq_factor": Field(NUMBER, "Llama 3.1 has 1", _ANY),
+        "high_freq_factor": Field(NUMBER, "Llama 3.1 has 4", _ANY),
+        ORIGINAL: _LENGTHS[ORIGINAL]._replace(is_required=True),
+    },
     "longrope": {
-        "factor": _ANY, ORIGINAL: _LENGTH_WITH_LOG, EXTENDED: _LENGTH_WITH_LOG, "attention_factor": _ANY,
+        "short_factor": Field(LIST, _BY_PAIR),
+        "long_factor": Field(LIST, _BY_PAIR),
+        "factor": _FACTOR._replace(is_required=False),
+        "attention_factor": _ATTENTION_FACTOR,
+        # ln 1 = 0 would divide.
+        **{name: length._replace(limits=(2, MAX_EXACT)) for name, length in _LENGTHS.items()},
     },
-}  # fmt: skip
-_MEANING = {
-    "factor": "it is the new length over the original one",
-    ORIGINAL: "it is the length, in tokens, of the training",
-    EXTENDED: "it is a length in tokens",
-    "attention_factor": "it multiplies cos and sin; leave it out to have the method's own",
-    "beta_fast": "it counts turns within the original length; leave it out for 32",
-    "beta_slow": "it counts turns within the original length; leave it out for 1",
-    "mscale": "it weighs the logarithm in the attention factor; leave it out for 1",
-    "mscale_all_dim": "it weighs the logarithm in the attention factor; leave it out for 1",
-    "low_freq_factor": "Llama 3.1 has 1",
-    "high_freq_factor": "Llama 3.1 has 4",
 }
 
 
@@ -68,14 +90,10 @@ def rope_problems(spec: RunSpec) -> list[FieldProblem]:
     A field of the wrong type is passed over here.
     """
     rope = spec.attention.rope
-    if rope is None or rope.scaling is None or rope.scaling.get("type") not in _RANGES:
+    if rope is None or rope.scaling is None or rope.scaling.get("type") not in ROPE_SCALINGS:
         return []
     scaling, kind = rope.scaling, str(rope.scaling["type"])
-    found = [
-        problem
-        for name, (low, high) in _RANGES[kind].items()
-        for problem in _range_problems(scaling, kind, name, low, high)
-    ]
+    found = range_problems(scaling, ROPE_SCALINGS, POINTER)
     found += [] if found else _order_problems(scaling, kind)
     found += _missing_problems(scaling, kind)
     if kind == "yarn" and rope.theta <= 1:
@@ -88,22 +106,11 @@ def rope_problems(spec: RunSpec) -> list[FieldProblem]:
     return found
 
 
-def _range_problems(scaling: Scaling, kind: str, name: str, low: float, high: float) -> list[FieldProblem]:
-    value = _number(scaling.get(name))
-    if value is None or low <= value <= high:
-        return []
-    detail = (
-        f"{name} of {kind} must be between {_limit(low)} and {_limit(high)}, not {show(scaling[name])}: "
-        f"{_MEANING[name]}"
-    )
-    return [FieldProblem(join(POINTER, name), "out-of-range", detail)]
-
-
 def _order_problems(scaling: Scaling, kind: str) -> list[FieldProblem]:
     """Both ramps go from slow pairs to fast ones."""
     if kind == "yarn":
         slow, fast = (
-            _number(field(scaling, name, default))
+            finite(field(scaling, name, default))
             for name, default in (("beta_slow", BETA_SLOW), ("beta_fast", BETA_FAST))
         )
         if slow is not None and fast is not None and fast < slow:
@@ -111,7 +118,7 @@ def _order_problems(scaling: Scaling, kind: str) -> list[FieldProblem]:
             detail = f"beta_fast ({fast:g}) must be at least beta_slow ({slow:g}); 32 and 1 are usual"
             return [FieldProblem(join(POINTER, name), "out-of-range", detail)]
     if kind == "llama3":
-        low, high = _number(scaling.get("low_freq_factor")), _number(scaling.get("high_freq_factor"))
+        low, high = finite(scaling.get("low_freq_factor")), finite(scaling.get("high_freq_factor"))
         if low is not None and high is not None and high <= low:
             detail = f"high_freq_factor ({high:g}) must be above low_freq_factor ({low:g}); 4 and 1 are usual"
             return [FieldProblem(join(POINTER, "high_freq_factor"), "out-of-range", detail)]
@@ -142,20 +149,9 @@ def _list_problems(given: object, name: str, pairs: int) -> list[FieldProblem]:
         detail = f"{name} has {len(given)} factors for {pairs} pairs; give one for each pair, dim/2 in all"
         return [FieldProblem(pointer, "shape-mismatch", detail)]
     for index, item in enumerate(given):
-        value = _number(item)
+        value = finite(item)
         if value is None or not MIN_FACTOR <= value <= MAX_FACTOR:
-            limits = f"a number between {_limit(MIN_FACTOR)} and {_limit(MAX_FACTOR)}"
+            limits = f"a number between {limit(MIN_FACTOR)} and {limit(MAX_FACTOR)}"
             detail = f"{name} divides frequencies: each factor is {limits}, not {show(item)}"
             return [FieldProblem(join(pointer, index), "out-of-range", detail)]
     return []
-
-
-def _number(value: Any) -> float | None:
-    """A finite number as it is, else None; an integer is not converted, since it may be beyond float64."""
-    if not is_number(value):
-        return None
-    return value if isinstance(value, int) or math.isfinite(value) else None
-
-
-def _limit(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}"

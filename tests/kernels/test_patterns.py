@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from kernels.patterns import density, pattern_mask, query_index
 from kernels.spec import Attention, InputSpec, RunSpec
-from kernels.spec.attention import PATTERNS
-from kernels.spec.patterns import pattern_problems
+from kernels.spec.patterns import PATTERNS, pattern_problems
 
 
 def spec_of(
