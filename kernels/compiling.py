@@ -30,8 +30,9 @@ from triton.compiler import ASTSource, make_backend
 from triton.runtime.errors import PTXASError
 from triton.runtime.jit import MockTensor, create_function_from_signature
 
+from kernels.arrays import Array
 from kernels.compiled_cache import CompiledCache
-from kernels.engines import Array, CannotRunError, Kernels
+from kernels.engines import CannotRunError, Kernels
 from kernels.engines.tensors import TORCH_DTYPES
 from kernels.flash.interpreter import INTERPRETED
 from kernels.registry import ENGINES

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels.arrays import generate, round_to_dtype, sha256
+from kernels.arrays import Array, generate, round_to_dtype, sha256
 from kernels.bounds import Bounds
-from kernels.engines import Array, CannotRunError, Prepared
+from kernels.engines import CannotRunError, Prepared
 from kernels.engines.reference import reference
 from kernels.estimate import estimate
 from kernels.layout import from_canonical, to_canonical

@@ -19,7 +19,7 @@ from kernels.flash import tiles as flash
 from kernels.flash.tiles import Needs
 from kernels.limits import MIN_BLOCK
 from kernels.mla import forms
-from kernels.registry import ENGINES, MAX_DECODE_LEN
+from kernels.registry import ENGINES
 from kernels.spec.model import RunSpec
 from kernels.spec.problems import FieldProblem, one_of
 from kernels.targets import TARGETS, WARP_SIZE

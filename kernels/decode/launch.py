@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from kernels.arrays import Array
 from kernels.decode.kernel import decode_split
 from kernels.decode.merge import States, merge_splits
 from kernels.decode.splits import Plan, make_plan, merge_tile
-from kernels.engines import Array, Kernels, Place, Prepared, version_of
+from kernels.engines import Kernels, Place, Prepared, version_of
 from kernels.engines.tensors import TORCH_DTYPES, as_inputs, to_numpy
 from kernels.flash.arguments import Shapes, cache_rows, rows, shared_arguments, terms
 from kernels.flash.device import (

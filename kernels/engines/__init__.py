@@ -21,8 +21,6 @@ from typing import Any, Protocol
 
 from kernels.arrays import Array
 
-__all__ = ["Array", "CannotRunError", "Kernels", "Place", "Prepared", "TilesError", "version_of"]
-
 Kernels = Iterable[tuple[str, Any, dict[str, Any]]]  # (name, kernel, arguments) of each launch
 
 

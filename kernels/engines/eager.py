@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels.engines import Array, Prepared
+from kernels.arrays import Array
+from kernels.engines import Prepared
 from kernels.engines.tensors import TORCH_DTYPES, as_inputs, compute_dtype, repeat_heads, to_numpy, to_tensor
 from kernels.operands import Operands, operands, without_padding, zero_beyond
 from kernels.overflow import fits_float32

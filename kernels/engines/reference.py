@@ -35,7 +35,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.engines import Array, Prepared
+from kernels.arrays import Array
+from kernels.engines import Prepared
 from kernels.operands import Operands, input_gradient, operands, zero_beyond
 from kernels.spec.model import RunSpec
 from kernels.spec.results import GRADIENTS, MATRICES, PRESENT

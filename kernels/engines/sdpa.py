@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from kernels.engines import Array, Prepared
+from kernels.arrays import Array
+from kernels.engines import Prepared
 from kernels.engines.eager import allowed_and_bias
 from kernels.engines.tensors import as_inputs, compute_dtype, to_numpy, to_tensor
 from kernels.limits import SMALLEST_NORMAL

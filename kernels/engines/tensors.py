@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels.arrays import round_to_dtype
-from kernels.engines import Array
+from kernels.arrays import Array, round_to_dtype
 from kernels.operands import Operands, input_gradient, zero_beyond
 from kernels.quantise import QuantisedCache, held
 from kernels.spec.model import RunSpec

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import triton.language as tl
 
-from kernels.engines import Array, Place
+from kernels.arrays import Array
+from kernels.engines import Place
 from kernels.flash.block_mask import block_mask
 from kernels.flash.codes import Codes
 from kernels.flash.logits import Terms

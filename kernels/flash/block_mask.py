@@ -7,7 +7,7 @@ from functools import reduce
 
 import numpy as np
 
-from kernels.engines import Array
+from kernels.arrays import Array
 from kernels.operands import Operands
 from kernels.tuning import Tiles
 

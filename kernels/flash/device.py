@@ -10,10 +10,11 @@ import torch
 from triton.runtime import driver
 from triton.runtime.errors import OutOfResources
 
-from kernels.engines import Array, CannotRunError, TilesError
+from kernels.arrays import Array
+from kernels.engines import CannotRunError, TilesError
 from kernels.engines.tensors import to_tensor
 from kernels.flash.interpreter import INTERPRETED, patched_once
-from kernels.flash.tiles import BACKWARD, INTERPRETER_BLOCK, next_power_of_two
+from kernels.flash.tiles import BACKWARD, INTERPRETER_BLOCK
 from kernels.integers import ceil_div, next_power_of_two
 from kernels.spec.model import RunSpec
 from kernels.targets import nearest

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels.engines import Array, Kernels, Place
+from kernels.arrays import Array
+from kernels.engines import Kernels, Place
 from kernels.flash.arguments import Shapes, rows, shared_arguments, terms
 from kernels.flash.backward import Rebuild, flash_backward_keys, flash_backward_queries, row_deltas
 from kernels.flash.device import Launch, compilable, launch

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels.engines import Array, Kernels, Place, Prepared, version_of
+from kernels.arrays import Array
+from kernels.engines import Kernels, Place, Prepared, version_of
 from kernels.engines.tensors import TORCH_DTYPES, as_inputs, to_numpy
 from kernels.flash import gradients
 from kernels.flash.arguments import Shape, Shapes, cache_rows, retiled, rows, shared_arguments, terms

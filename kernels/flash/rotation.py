@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels.engines import Array, Kernels, Place
+from kernels.arrays import Array
+from kernels.engines import Kernels, Place
 from kernels.flash.arguments import Shape, rows
 from kernels.flash.device import Launch, Memory, compilable, launch, rows_of_a_program
 from kernels.flash.rotate import rotate_rows

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels.arrays import largest
-from kernels.engines import Array, Kernels, Place, Prepared, version_of
+from kernels.arrays import Array, largest
+from kernels.engines import Kernels, Place, Prepared, version_of
 from kernels.engines.tensors import TORCH_DTYPES, as_inputs, to_numpy
 from kernels.flash.arguments import Shape, rows, terms
 from kernels.flash.device import Memory, compilable, launch, require_triton, working_dtype

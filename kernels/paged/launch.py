@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernels.arrays import Array
 from kernels.decode.launch import KERNEL_VERSION as DECODE_VERSION
 from kernels.decode.launch import decode, decode_kernels, decode_terms, plan_note
 from kernels.decode.splits import is_decoding, make_plan
-from kernels.engines import Array, Kernels, Place, Prepared, version_of
+from kernels.engines import Kernels, Place, Prepared, version_of
 from kernels.engines.tensors import TORCH_DTYPES, as_inputs, to_numpy
 from kernels.flash.arguments import Shape, Shapes, coded, rows, terms
 from kernels.flash.device import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels.engines import Array
+from kernels.arrays import Array
 from kernels.integers import ceil_div
 from kernels.operands import Operands
 from kernels.spec.model import RunSpec
