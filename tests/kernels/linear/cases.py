@@ -52,7 +52,8 @@ def recurrence(
         given["beta"] = 1 / (1 + np.exp(-made("beta", heads[2], 1)))
         given["k"] = k / np.linalg.norm(k, axis=-1, keepdims=True)
     if decay:
-        given["log_decay"] = -np.abs(made("decay", heads[2], d if decay == "row" else 1))
+        # Slow enough for tokens to be seen from some chunks later.
+        given["log_decay"] = -np.abs(made("decay", heads[2], d if decay == "row" else 1)) / 16
     rounded = {
         name: round_to_dtype(given[name], dtype if name in ROUNDED else "float32").astype(np.float64)
         for name in TENSORS
