@@ -6,6 +6,7 @@ of HTTP, so that it can be fuzzed on its own; `Malformed` is the only exception 
 
 import json
 import re
+import sys
 from typing import Any, NoReturn
 
 import numpy as np
@@ -71,8 +72,8 @@ def loads(data: bytes, *, max_depth: int = MAX_DEPTH) -> Any:
         raise _too_deep(max_depth) from None
     except Malformed:
         raise
-    except ValueError as error:  # Python refuses integers of more than 4,300 digits
-        raise Malformed(f"A number cannot be read: {error}.", code="number-too-long") from None
+    except ValueError:
+        raise _too_many_digits(text) from None
     if repeated:
         key, owner = repeated[0]
         parent = _find(value, owner)
@@ -119,6 +120,18 @@ def _too_deep(max_depth: int) -> Malformed:
     return Malformed(
         f"Arrays and objects nest more than {max_depth} levels deep; no field needs more than 8.",
         code="too-deep",
+    )
+
+
+def _too_many_digits(text: str) -> Malformed:
+    """Of the first integer, outside strings, that Python refuses to read."""
+    most = sys.get_int_max_str_digits()
+    integer = rf'"(?:[^"\\]|\\.)*"|(?<![\d.eE])(?<![eE][+-])(\d{{{most + 1},}})(?![\d.eE])'
+    found = next(match for match in re.finditer(integer, text) if match[1])
+    return Malformed(
+        f"The integer at character {found.start(1)} has {len(found[1]):,} digits, and at most {most:,} are "
+        "read; no field needs more than 19.",
+        code="number-too-long",
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernels.spec.problems import MALFORMED, FieldProblem, SpecError, one_of, show
+from kernels.spec.problems import MALFORMED, NOT_COMPUTABLE, FieldProblem, SpecError, one_of, show
 
 WARP_SIZE = 32
 REGISTER_UNIT = 256  # registers are handed to a warp in units of 256
@@ -44,7 +44,10 @@ def parse_targets(value: object) -> tuple[str, ...]:
         raise SpecError([FieldProblem("/targets", "type", detail, MALFORMED)])
     problems = [
         FieldProblem(
-            f"/targets/{index}", "unknown-target", f"target {show(name)} is not {one_of(TARGETS)}", MALFORMED
+            f"/targets/{index}",
+            "unknown-target",
+            f"there is no target {show(name)}; use some of {one_of(TARGETS)}",
+            NOT_COMPUTABLE if isinstance(name, str) else MALFORMED,
         )
         for index, name in enumerate(value)
         if not isinstance(name, str) or name not in TARGETS

@@ -20,7 +20,17 @@ import numpy as np
 from kernels.arrays import DISTRIBUTIONS, Array, bfloat16_to_float32
 from kernels.limits import MAX_SEED
 from kernels.spec.model import InputSpec
-from kernels.spec.problems import MALFORMED, TOO_LARGE, Problems, join, nearest, one_of, printable, show
+from kernels.spec.problems import (
+    MALFORMED,
+    NOT_COMPUTABLE,
+    TOO_LARGE,
+    Problems,
+    join,
+    nearest,
+    one_of,
+    printable,
+    show,
+)
 from kernels.spec.reader import ObjectReader, is_integer, is_number, to_float
 
 LoadUpload = Callable[[str, str], Array]
@@ -158,9 +168,11 @@ class ArrayParser:
             reader.wrong_type("b64", "a base64 string")
             return None
         if not isinstance(dtype, str) or dtype not in BASE64_DTYPES:
-            code = "not-a-choice" if isinstance(dtype, str) else "wrong-type"
+            code, status = (
+                ("not-a-choice", NOT_COMPUTABLE) if isinstance(dtype, str) else ("wrong-type", MALFORMED)
+            )
             detail = f"dtype must be {one_of(BASE64_DTYPES)}, not {show(dtype)}"
-            self.problems.add(reader.at("dtype"), code, detail, MALFORMED)
+            self.problems.add(reader.at("dtype"), code, detail, status)
             return None
         if shape is None:
             return None

@@ -4,6 +4,7 @@ yet)."""
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from kernels.limits import MAX_BLOCK, MAX_BLOCK_ELEMENTS, MAX_EXACT, MIN_BLOCK
@@ -132,11 +133,29 @@ def _positions(reader: ObjectReader, name: str) -> Positions:
     if not isinstance(value, list):
         reader.wrong_type(name, wanted)
         return None
-    if value and all(isinstance(row, list) for row in value):
-        what = f"a position in {name}"
-        rows = [_integers(row, reader, join(reader.at(name), b), what) for b, row in enumerate(value)]
-        return None if None in rows else tuple(row for row in rows if row is not None)
-    return _integers(value, reader, reader.at(name), f"a position in {name}")
+    what = f"a position in {name}"
+    if not _is_by_row(value):
+        return _integers(value, reader, reader.at(name), what)
+    rows = [
+        _integers(row, reader, join(reader.at(name), b), what)
+        for b, row in _rows(value, reader, reader.at(name))
+    ]
+    return None if None in rows else tuple(row for row in rows if row is not None)
+
+
+def _is_by_row(value: list[Any]) -> bool:
+    """Whether it is one list per batch row: the first entry says so."""
+    return bool(value) and isinstance(value[0], list)
+
+
+def _rows(value: list[Any], reader: ObjectReader, pointer: str) -> Iterator[tuple[int, list[Any]]]:
+    """The lists of a value that has one per batch row, each with its number."""
+    for b, row in enumerate(value):
+        if isinstance(row, list):
+            yield b, row
+        else:
+            detail = f"the first entry is the list of a batch row; here is {show(row)}: send a list for each"
+            reader.problems.add(join(pointer, b), "wrong-type", detail, MALFORMED)
 
 
 def _integers(row: list[Any], reader: ObjectReader, pointer: str, what: str) -> tuple[int, ...] | None:
@@ -167,10 +186,10 @@ def _slopes(reader: ObjectReader) -> Slopes:
         reader.wrong_type("alibi_slopes", 'null, "auto", a list of numbers or one such list per batch row')
         return None
     pointer = reader.at("alibi_slopes")
-    if value and all(isinstance(row, list) for row in value):
-        rows = [_numbers(row, reader, join(pointer, b), "a slope") for b, row in enumerate(value)]
-        return None if None in rows else tuple(row for row in rows if row is not None)
-    return _numbers(value, reader, pointer, "a slope")
+    if not _is_by_row(value):
+        return _numbers(value, reader, pointer, "a slope")
+    rows = [_numbers(row, reader, join(pointer, b), "a slope") for b, row in _rows(value, reader, pointer)]
+    return None if None in rows else tuple(row for row in rows if row is not None)
 
 
 def _sinks(reader: ObjectReader) -> tuple[float, ...] | None:

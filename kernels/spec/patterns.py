@@ -89,13 +89,20 @@ def _document_problems(ids: object, spec: RunSpec) -> list[FieldProblem]:
     pointer = join(POINTER, "ids")
     if not isinstance(ids, list | tuple):
         return []
-    if not ids or not all(isinstance(row, list | tuple) for row in ids):
+    if not ids or not isinstance(ids[0], list | tuple):
         return _ids_problems(ids, pointer, spec.kv_len)
     if len(ids) != spec.batch:
         detail = f"ids has {len(ids)} lists but the batch is {spec.batch}; give one list for all, or one each"
         return [FieldProblem(pointer, "shape-mismatch", detail)]
-    rows = (_ids_problems(row, join(pointer, number), spec.kv_len) for number, row in enumerate(ids))
-    return next((found for found in rows if found), [])
+    for number, row in enumerate(ids):
+        where = join(pointer, number)
+        if not isinstance(row, list | tuple):
+            detail = f"the first entry is the list of a batch row; here is {show(row)}: send a list for each"
+            return [FieldProblem(where, "wrong-type", detail, MALFORMED)]
+        found = _ids_problems(row, where, spec.kv_len)
+        if found:
+            return found
+    return []
 
 
 def _ids_problems(ids: list[Any] | tuple[Any, ...], pointer: str, length: int) -> list[FieldProblem]:

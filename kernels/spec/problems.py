@@ -129,4 +129,4 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """A hint naming the known name closest to a misspelt one, or the whole list."""
     known = list(known)
     close = difflib.get_close_matches(name[:MAX_SHOWN].lower(), known, n=1)
-    return f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
+    return f"did you mean {close[0]}?" if close else f"use one of {one_of(known)}"

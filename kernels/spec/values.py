@@ -100,7 +100,7 @@ def _slots_read(spec: RunSpec, arrays: Mapping[str, Array]) -> Array:
 
 
 def _check_mask(array: Array, problems: Problems) -> None:
-    """A mask is boolean, or floats without NaN or +inf (−inf forbids)."""
+    """A mask is boolean, or float32 numbers; −∞ forbids, and no other number becomes it."""
     pointer = "/inputs/attn_mask"
     if array.dtype == np.bool_:
         return
@@ -110,13 +110,23 @@ def _check_mask(array: Array, problems: Problems) -> None:
         )
         problems.add(pointer, "bad-dtype", detail)
         return
+    limit = largest("float32")
     with np.errstate(over="ignore", invalid="ignore"):
-        wrong = ~(array.astype(np.float64, copy=False) <= largest("float32"))
-    if wrong.any():
-        where = np.unravel_index(int(wrong.argmax()), wrong.shape)
+        wrong = ~(np.abs(array.astype(np.float64, copy=False)) <= limit) & ~np.isneginf(array)
+    if not wrong.any():
+        return
+    where = np.unravel_index(int(wrong.argmax()), wrong.shape)
+    index, value = [int(i) for i in where], array[where]
+    if np.isfinite(value):
         detail = (
-            f"{array[where]:g} at index {[int(i) for i in where]}; an additive mask is a float32 number or "
-            '"-inf" (forbidden), since NaN or +inf would make the row NaN'
+            f"{value:g} at index {index} is beyond float32, whose largest value is {limit:g}; "
+            'to forbid a key write "-inf"'
+        )
+        problems.add(pointer, "too-large-number", detail)
+    else:
+        detail = (
+            f"{value:g} at index {index} would make the row NaN; an additive mask holds float32 numbers, and "
+            '"-inf" where a key is forbidden'
         )
         problems.add(pointer, "not-finite", detail)
 

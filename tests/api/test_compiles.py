@@ -60,7 +60,8 @@ def test_another_token_sees_nothing(alice, bob):
 @pytest.mark.parametrize(
     ("changes", "status", "pointer"),
     [
-        ({"targets": ["sm_70"]}, 400, "/targets/0"),
+        ({"targets": ["sm_70"]}, 422, "/targets/0"),
+        ({"targets": [70]}, 400, "/targets/0"),
         ({"targets": []}, 400, "/targets"),
         ({"targets": None}, 400, "/targets"),
         ({"engine": "eager", "dtype": "float32"}, 422, "/engine"),

@@ -55,7 +55,8 @@ def test_nothing_but_malformed_is_ever_raised(data):
         (b"[NaN]", "bare-non-finite", '"nan"'),
         (b"[Infinity]", "bare-non-finite", '"inf"'),
         (b"[-Infinity]", "bare-non-finite", '"-inf"'),
-        (b"[" + b"9" * 5000 + b"]", "number-too-long", "5000 digits"),
+        (b"[" + b"9" * 5000 + b"]", "number-too-long", "character 1 has 5,000 digits, and at most 4,300"),
+        (b'{"a\\"": "' + b"1" * 5000 + b'", "b": -' + b"9" * 4301 + b"}", "number-too-long", "4,301 digits"),
         (b'"\\ud800"', "unusable-character", "surrogate"),
         (b'{"\\u0000": 1}', "unusable-character", "NUL"),
     ],
@@ -65,6 +66,7 @@ def test_refusals_say_what_and_where(data, code, says):
         loads(data)
     assert caught.value.code == code
     assert says in caught.value.detail
+    assert "sys." not in caught.value.detail
 
 
 @pytest.mark.parametrize(
@@ -98,6 +100,13 @@ def test_brackets_in_strings_are_no_depth(text):
     with pytest.raises(Malformed) as caught:
         loads(b"[" + string + b"," + b"[" * 64 + b"]" * 64 + b"]")
     assert caught.value.code == "too-deep"
+
+
+@pytest.mark.parametrize("before", [b"0." + b"0" * 5000, b"1" * 5000 + b".5", b"1e-" + b"0" * 5000 + b"1"])
+def test_the_digits_of_floats_are_not_those_of_an_integer(before):
+    assert len(loads(b"[" + before + b"]")) == 1
+    with pytest.raises(Malformed, match=f"character {len(before) + 2} has 4,400 digits"):
+        loads(b"[" + before + b"," + b"7" * 4400 + b"]")
 
 
 def test_huge_integers_are_safe():

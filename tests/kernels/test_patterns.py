@@ -426,6 +426,7 @@ BLOCK = {"type": "block", "size": 2, "layout": [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
         ({"type": "document", "ids": [1, 2, 3]}, "/ids", 422, ["3 entries for 5 keys", "one document id"]),
         ({"type": "document", "ids": []}, "/ids", 422, ["0 entries for 5 keys"]),
         ({"type": "document", "ids": [[1] * 5]}, "/ids", 422, ["1 lists but the batch is 2"]),
+        ({"type": "document", "ids": [[1] * 5, 7]}, "/ids/1", 400, ["here is 7", "send a list for each"]),
         ({"type": "document", "ids": [[1] * 5, [1] * 4]}, "/ids/1", 422, ["4 entries"]),
         ({"type": "document", "ids": [[1] * 5, [1, 1, 1, 1, 1.5]]}, "/ids/1/4", 400, ["1.5"]),
         ({"type": "document", "ids": [1, 2, 3, [4], 5]}, "/ids/3", 400, ["a list of 1"]),

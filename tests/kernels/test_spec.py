@@ -190,14 +190,17 @@ def test_the_normalised_spec_survives_json() -> None:
         (body(inputs={"q": seeded(3, 2, dtype="float32")}), "/inputs/q/dtype", 400, "unknown field dtype"),
         (body(inputs={"q": b64(np.zeros((3, 2)), shape=[3, 3])}), "/inputs/q/b64", 400, "72 bytes"),
         (body(inputs={"q": b64(np.zeros((3, 2)), b64="AA_=")}), "/inputs/q/b64", 400, "URL-safe"),
-        (body(inputs={"q": b64(np.zeros((3, 2)), dtype="complex64")}), "/inputs/q/dtype", 400, "complex64"),
+        (body(inputs={"q": b64(np.zeros((3, 2)), dtype="complex64")}), "/inputs/q/dtype", 422, "complex64"),
         (body(inputs={"q": {"upload": "x", "name": "q"}}), "/inputs/q", 422, "uploads are not accepted"),
         (body(inputs={"attn_mask": [[0, "nan", 0]]}), "/inputs/attn_mask", 422, "nan at index [0, 1]"),
         (body(inputs={"attn_mask": [[0, "inf", 0]]}), "/inputs/attn_mask", 422, "inf at index [0, 1]"),
+        (body(inputs={"attn_mask": [[0, 3.41e38, 0]]}), "/inputs/attn_mask", 422, "3.41e+38 at index [0, 1]"),
+        (body(inputs={"attn_mask": [[0, 0, -1e39]]}), "/inputs/attn_mask", 422, 'to forbid a key write "-inf"'),
         (body(inputs={"attn_mask": [[0, 1]]}), "/inputs/attn_mask", 422, "does not broadcast"),
         (body(inputs={"attn_mask": b64(np.ones((1, 3), "int64"))}), "/inputs/attn_mask", 422, "send bool"),
         (body(inputs={"p": Q}), "/inputs/p", 400, "unknown field p"),
         (body("flsh"), "/engine", 422, "did you mean flash?"),
+        (body("xyz"), "/engine", 422, "use one of reference, eager"),
         (body("performer"), "/engine", 422, "not there yet"),
         (body(7), "/engine", 400, "not 7"),  # type: ignore[arg-type]
         (body(tming={}), "/tming", 400, "did you mean timing?"),
@@ -212,6 +215,9 @@ def test_the_normalised_spec_survives_json() -> None:
         (body(attention={"sinks": [1, 2]}), "/attention/sinks", 422, "2 entries for 1 heads"),
         (body(attention={"q_positions": [0, 1]}), "/attention/q_positions", 422, "2 entries for 3 queries"),
         (body(attention={"q_positions": [0, 1, 2.5]}), "/attention/q_positions/2", 400, "integer"),
+        (body(attention={"q_positions": [[0, 1, 2], 5]}), "/attention/q_positions/1", 400, "here is 5"),
+        (body(attention={"kv_positions": [5, [0, 1, 2]]}), "/attention/kv_positions/1", 400, "a list of 3"),
+        (body(attention={"alibi_slopes": [[1.0], 2.0]}), "/attention/alibi_slopes/1", 400, "here is 2.0"),
         (body(attention={"pattern": {"type": "stripes"}}), "/attention/pattern/type", 422, "stripes"),
         (body(attention={"rope": {"style": "half", "scaling": {"type": "yarn"}}}), "/attention/rope/scaling/factor",
          400, "yarn needs factor"),
@@ -437,10 +443,11 @@ def test_what_is_beyond_the_dtype_is_a_problem_and_no_warning(given: np.floating
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_mask_beyond_float64_is_a_problem_and_no_warning() -> None:
+@pytest.mark.parametrize("given", ["1e4000", "-1e4000"])
+def test_a_mask_beyond_float64_is_a_problem_and_no_warning(given: str) -> None:
     request = body(inputs={"attn_mask": {"upload": "u", "name": "mask"}})
-    found = problems(request, load_upload=lambda *_: np.full((3, 3), np.longdouble("1e4000")))
-    assert found["/inputs/attn_mask"][:2] == (422, "not-finite")
+    found = problems(request, load_upload=lambda *_: np.full((3, 3), np.longdouble(given)))
+    assert found["/inputs/attn_mask"][:2] == (422, "too-large-number")
 
 
 def test_text_that_cannot_be_encoded_is_escaped() -> None:
