@@ -191,6 +191,15 @@ def largest(dtype: str) -> float:
     return 3.3895313892515355e38 if dtype == "bfloat16" else float(np.finfo(dtype).max)
 
 
+def largest_norm(array: Array) -> float:
+    """The largest Euclidean norm along the last axis, where nothing overflows on the way; 0 of nothing."""
+    most = float(np.max(np.abs(array), initial=0.0))
+    if most == 0.0 or not math.isfinite(most):
+        return most
+    scaled = array.astype(np.float64) / most
+    return most * math.sqrt(float(np.einsum("...i,...i->...", scaled, scaled).max(initial=0.0)))
+
+
 def sha256(array: Array, dtype: str | None = None) -> str:
     """Hex digest of the elements, little-endian in C order; ``dtype="bfloat16"``: two bytes each."""
     data = float32_to_bfloat16(array) if dtype == "bfloat16" else array

@@ -86,8 +86,13 @@ class Operands:
 
     @property
     def group(self) -> int:
-        """Consecutive query heads that share a key head."""
-        return self.q.shape[1] // self.k.shape[1] if self.k.shape[1] else 1
+        """See ``group_of``."""
+        return group_of(self.q.shape[1], self.k.shape[1])
+
+
+def group_of(heads: int, kv_heads: int) -> int:
+    """Consecutive query heads that share a key head."""
+    return heads // kv_heads if kv_heads else 1
 
 
 def operands(

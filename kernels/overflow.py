@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from kernels.arrays import Array
+from kernels.arrays import Array, largest_norm
 from kernels.limits import SMALLEST_NORMAL
 from kernels.operands import Operands, zero_beyond
 
@@ -17,7 +15,7 @@ def fits_float32(given: Operands, dout: Array | None = None) -> bool:
 
     An additive mask or a sink may be as large as float32 has it, since nothing up to 2¹⁰⁰ moves it further.
     """
-    q, k, v = (_largest_norm(array) for array in (given.q, given.k, given.v))
+    q, k, v = (largest_norm(array) for array in (given.q, given.k, given.v))
     scale = abs(given.scale)
     logit = _product(scale, q, k)
     if given.slopes is not None and given.q_positions.size and given.kv_positions.size:
@@ -25,7 +23,7 @@ def fits_float32(given: Operands, dout: Array | None = None) -> bool:
         logit += float(np.abs(given.slopes).max(initial=0.0)) * far
     sizes = [_product(1.0, q, k), v]
     if dout is not None:
-        upstream = _largest_norm(zero_beyond(dout, given.q_lens))
+        upstream = largest_norm(zero_beyond(dout, given.q_lens))
         many = max(given.q.shape[2] * given.group, 1)
         sizes += [
             _product(many, upstream, max(v, 1.0)),
@@ -37,15 +35,6 @@ def fits_float32(given: Operands, dout: Array | None = None) -> bool:
 
 def _ends(given: Array) -> tuple[int, int]:
     return int(given.min()), int(given.max())
-
-
-def _largest_norm(array: Array) -> float:
-    """The largest Euclidean norm of a row."""
-    largest = float(np.max(np.abs(array), initial=0.0))
-    if largest == 0.0 or not math.isfinite(largest):
-        return largest
-    scaled = array.astype(np.float64) / largest
-    return largest * math.sqrt(float(np.einsum("...i,...i->...", scaled, scaled).max(initial=0.0)))
 
 
 def _product(*factors: float) -> float:

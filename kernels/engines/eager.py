@@ -17,7 +17,7 @@ import torch
 from kernels.arrays import Array
 from kernels.engines import Prepared
 from kernels.engines.tensors import TORCH_DTYPES, as_inputs, compute_dtype, repeat_heads, to_numpy, to_tensor
-from kernels.operands import Operands, operands, without_padding, zero_beyond
+from kernels.operands import Operands, group_of, operands, without_padding, zero_beyond
 from kernels.overflow import fits_float32
 from kernels.quantise import held, quantised_cache
 from kernels.spec.model import RunSpec
@@ -81,7 +81,7 @@ def attend(
 
     ``allowed`` (bool) and ``bias`` broadcast to [b, h, n, m]; ``sinks`` is [h, 1, 1].
     """
-    group = q.shape[1] // k.shape[1] if k.shape[1] else 1
+    group = group_of(q.shape[1], k.shape[1])
     scores = scale * (q @ repeat_heads(k, group).transpose(-2, -1))
     softcapped = softcap * torch.tanh(scores / softcap) if softcap else scores
     masked = softcapped if bias is None else softcapped + bias

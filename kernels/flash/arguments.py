@@ -19,7 +19,7 @@ from kernels.flash.codes import Codes
 from kernels.flash.logits import Terms
 from kernels.flash.memory import Matrix, Rows, Vector
 from kernels.flash.tiles import padded_dim
-from kernels.operands import Operands
+from kernels.operands import Operands, group_of
 from kernels.quantise import Quantised, QuantisedCache
 from kernels.tuning import Tiles, Tiling
 
@@ -41,8 +41,8 @@ class Shapes(NamedTuple):
 
     @property
     def group(self) -> int:
-        """Consecutive query heads that share a key head."""
-        return self.q[1] // self.k[1] if self.k[1] else 1
+        """See ``operands.group_of``."""
+        return group_of(self.q[1], self.k[1])
 
 
 def rows(pointer: Any, shape: Shape) -> Rows:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 
-from kernels.arrays import Array
+from kernels.arrays import Array, largest, largest_norm
 from kernels.engines import Kernels, Place
 from kernels.flash.arguments import Shapes, rows, shared_arguments, terms
 from kernels.flash.backward import Rebuild, flash_backward_keys, flash_backward_queries, row_deltas
@@ -110,8 +109,8 @@ def backward_dtype(dtype: str, given: Operands, dout: Array) -> tuple[str, tuple
     """
     notes: tuple[str, ...] = ("timed together: the forward pass and the backward pass",)
     if dtype == "float16":
-        factors = zero_beyond(dout, given.q_lens), zero_beyond(given.v, given.kv_lens)
-        norms = [np.sqrt(np.square(x, dtype=np.float64).sum(-1)).max(initial=0.0) for x in factors]
-        if 2 * norms[0] * norms[1] >= float(np.finfo(np.float16).max):
+        upstream = largest_norm(zero_beyond(dout, given.q_lens))
+        value = largest_norm(zero_beyond(given.v, given.kv_lens))
+        if 2 * upstream * value >= largest("float16"):
             dtype, notes = "float32", (*notes, "computed in float32: gradients of logits may exceed float16")
     return dtype, notes

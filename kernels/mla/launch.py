@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels.arrays import Array, largest
+from kernels.arrays import Array, largest, largest_norm
 from kernels.engines import Kernels, Place, Prepared, version_of
 from kernels.engines.tensors import TORCH_DTYPES, as_inputs, to_numpy
 from kernels.flash.arguments import Shape, rows, terms
@@ -23,7 +23,7 @@ from kernels.flash.logits import Terms
 from kernels.flash.rotation import recorder, rotator
 from kernels.mla.arguments import LatentShapes, absorbed_launches, expanded_launches, latent_terms
 from kernels.mla.forms import FORMS, chosen_form, multiply_adds, tilings
-from kernels.operands import Latents, operands
+from kernels.operands import Latents, Operands, operands, zero_beyond
 from kernels.spec.latent import MLA_INPUTS
 from kernels.spec.model import RunSpec
 from kernels.tuning import Tiles, Tiling
@@ -41,7 +41,7 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     if given.latents is None:
         raise ValueError("a spec of engine mla has the inputs of MLA")
     dtype, notes = working_dtype(spec)
-    if dtype == "float16" and largest_product(given.latents) > largest("float16"):
+    if dtype == "float16" and largest_product(given, given.latents) > largest("float16"):
         dtype = "float32"
         notes = (*notes, "Products with w_uk or w_uv may be beyond float16: computed in float32.")
     latents = given.latents
@@ -136,20 +136,15 @@ def expanded(
     return forward(queries, keys, values, logit_terms, tiles=tiles)
 
 
-def largest_product(latents: Latents) -> float:
-    """No key, value or absorbed query is larger, by Cauchy and Schwarz; what is not finite is padding."""
-    query, latent = _largest_norm(latents.q_nope, 3), _largest_norm(latents.c_kv, 3)
+def largest_product(given: Operands, latents: Latents) -> float:
+    """No key, value or absorbed query is larger, by Cauchy and Schwarz."""
+    query = largest_norm(zero_beyond(latents.q_nope, given.q_lens))
+    latent = largest_norm(zero_beyond(latents.c_kv, given.kv_lens))
     return max(
-        query * _largest_norm(latents.w_uk, 3),
-        latent * _largest_norm(latents.w_uk, 2),
-        latent * _largest_norm(latents.w_uv, 2),
+        query * largest_norm(latents.w_uk),
+        latent * largest_norm(latents.w_uk.swapaxes(2, 3)),
+        latent * largest_norm(latents.w_uv.swapaxes(2, 3)),
     )
-
-
-def _largest_norm(array: Array, axis: int) -> float:
-    with np.errstate(invalid="ignore", over="ignore"):
-        norms = np.sqrt(np.square(array, dtype=np.float64).sum(axis))
-    return float(np.max(norms, initial=0.0, where=np.isfinite(norms)))
 
 
 def _empty_like(inputs: Mapping[str, torch.Tensor], shape: Shape) -> torch.Tensor:
