@@ -18,7 +18,11 @@ CompileRequest = component(
             },
         },
         required=("engine", "inputs", "targets"),
-        description="A run body and targets. Only the shapes of the inputs matter.",
+        description=(
+            "A run body and targets. Only the shapes of the inputs matter. A run's data can make it launch "
+            "other kernels: −∞ in a float mask adds a look at which tiles it forbids, and float16 whose "
+            "products might be beyond it is computed in float32."
+        ),
     ),
     *runs.RunRequest.uses,
 )
