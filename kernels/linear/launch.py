@@ -46,9 +46,7 @@ def _run(
     form: str, given: Recurrence, state: State | None, chunk: int | None
 ) -> tuple[torch.Tensor, State | None]:
     given.check_state(state)
-    at: dict[str, torch.Tensor] = {
-        name: getattr(given, name).contiguous() for name in ARRAYS if getattr(given, name) is not None
-    }
+    at = {name: readable(getattr(given, name)) for name in ARRAYS if getattr(given, name) is not None}
     if state is not None:
         at["start_s"] = state.s.float().contiguous()
         if state.z is not None:
@@ -56,11 +54,19 @@ def _run(
     dtype = str(given.q.dtype).removeprefix("torch.")
     bound = Bound(given, at, choose_tiling(given.sizes, dtype, chunk=chunk, interpreted=INTERPRETED))
     for name, shape in bound.written(form).items():
-        kept = given.q.dtype if name == "out" else torch.float32
+        kept = at["q"].dtype if name == "out" else torch.float32
         at[name] = torch.empty(shape, dtype=kept, device=given.q.device)
     for one in bound.launches(form):
         launch(*one)
+    out = at["out"].to(given.q.dtype)
     if "s" not in at:
-        return at["out"], None
+        return out, None
     z = at["z"][:, :, 0] if given.normalised else None
-    return at["out"], State(at["s"], z)
+    return out, State(at["s"], z)
+
+
+def readable(tensor: torch.Tensor) -> torch.Tensor:
+    """Contiguous, and float32 in the place of the bfloat16 that Triton's interpreter misreads."""
+    if INTERPRETED and tensor.dtype == torch.bfloat16:
+        tensor = tensor.float()
+    return tensor.contiguous()

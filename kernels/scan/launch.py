@@ -16,6 +16,7 @@ from kernels.flash.device import Launch, launch
 from kernels.flash.interpreter import INTERPRETED
 from kernels.integers import next_power_of_two
 from kernels.linear.launch import KERNEL_VERSION as LINEAR_VERSION
+from kernels.linear.launch import readable
 from kernels.scan.inputs import Scanned, SelectiveScan, Sizes
 from kernels.scan.interpreter import whole_slices
 from kernels.scan.kernel import Rates, scan_chunks, scan_steps
@@ -52,7 +53,7 @@ def recurrent(given: SelectiveScan, state: torch.Tensor | None = None) -> Scanne
 
 def _run(kernel: str, given: SelectiveScan, state: torch.Tensor | None, chunk: int | None) -> Scanned:
     given.check_state(state)
-    at = {name: getattr(given, name).contiguous() for name in ARRAYS if getattr(given, name) is not None}
+    at = {name: readable(getattr(given, name)) for name in ARRAYS if getattr(given, name) is not None}
     if state is not None:
         at["start"] = state.float().contiguous()
     batch, heads, _, p, states = given.sizes
@@ -61,7 +62,7 @@ def _run(kernel: str, given: SelectiveScan, state: torch.Tensor | None, chunk: i
     tiling = choose_tiling(given.sizes, chunk=chunk, interpreted=INTERPRETED)
     with whole_slices() if INTERPRETED else nullcontext():
         launch(*scan_launch(kernel, given, at, tiling))
-    return Scanned(at["y"], at["last"])
+    return Scanned(at["y"].to(given.x.dtype), at["last"])
 
 
 def choose_tiling(sizes: Sizes, *, chunk: int | None, interpreted: bool) -> Tiling:

@@ -21,7 +21,7 @@ from kernels.linear.recurrence import parallel, recurrent
 from tests.kernels.fences import fences, poisoned_memory
 from tests.kernels.linear.cases import KINDS, on_device, recurrence, some_state, state_on_device
 
-DTYPES = {"float32": torch.float32, "float16": torch.float16}
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 FORMS = ("chunked", "parallel", "recurrent")
 
 
@@ -84,14 +84,17 @@ def test_every_form_is_within_its_bound(kind, sizes, starts, seed):
             assert_within(computed(form, given, state), given, state)
 
 
-@pytest.mark.parametrize("kind", ["elu", "gated delta", "decay"])
-def test_float16_is_within_its_bound(kind):
-    given = recurrence(n=21, d=9, dtype="float16", **KINDS[kind])
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [("elu", "float16"), ("gated delta", "float16"), ("decay", "float16"), ("decay", "bfloat16")],
+)
+def test_16_bits_are_within_their_bound(kind, dtype):
+    given = recurrence(n=21, d=9, dtype=dtype, **KINDS[kind])
     for form in FORMS:
         if can(form, given):
-            found = computed(form, given, some_state(given), "float16")
-            assert found.out.dtype == torch.float16
-            assert_within(found, given, some_state(given), "float16")
+            found = computed(form, given, some_state(given), dtype)
+            assert found.out.dtype == DTYPES[dtype]
+            assert_within(found, given, some_state(given), dtype)
 
 
 @pytest.mark.parametrize("kind", ["elu", "decay", "gated delta"])

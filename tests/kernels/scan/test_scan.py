@@ -23,7 +23,6 @@ from kernels.scan.sizes import break_even_tokens, kv_cache_bytes, state_bytes
 from tests.kernels.fences import fences, poisoned_memory
 
 ARRAYS = ("x", "delta", "a", "b", "c", "skip")
-DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
 
 def selective(
@@ -213,11 +212,14 @@ def test_kernels_are_within_their_bound(sizes, chunk, starts, seed):
         assert_within(launch.recurrent(on_device(given), started), given, state)
 
 
-def test_float16_is_within_its_bound():
-    given = selective(n=20, p=6, states=5, dtype="float16")
-    found = launch.chunked(on_device(given, torch.float16))
-    assert found.y.dtype == torch.float16
-    assert_within(found, given, None, "float16")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_16_bits_are_within_their_bound(dtype):
+    name = str(dtype).removeprefix("torch.")
+    given = selective(n=20, p=6, states=5, dtype=name)
+    for form in (launch.chunked, launch.recurrent):
+        found = form(on_device(given, dtype))
+        assert found.y.dtype == dtype
+        assert_within(found, given, None, name)
 
 
 def test_channels_are_cut_into_tiles(monkeypatch):
