@@ -6,12 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import triton
-
 from kernels.flash.arguments import Shape, rows
 from kernels.flash.device import Launch
 from kernels.flash.tiles import padded_dim
-from kernels.integers import next_power_of_two
+from kernels.integers import ceil_div, next_power_of_two
 from kernels.linear.chunks import chunk_outputs, chunk_states
 from kernels.linear.inputs import Recurrence, Sizes
 from kernels.linear.quadratic import quadratic
@@ -68,12 +66,12 @@ class Bound:
     @property
     def columns(self) -> int:
         """Programs beside each other."""
-        return int(triton.cdiv(self.given.sizes.e, self.tiling.block_e))
+        return ceil_div(self.given.sizes.e, self.tiling.block_e)
 
     @property
     def chunks(self) -> int:
         """Chunks of keys."""
-        return int(triton.cdiv(self.given.sizes.kv_len, self.tiling.block_t))
+        return ceil_div(self.given.sizes.kv_len, self.tiling.block_t)
 
     def written(self, form: str) -> dict[str, Shape]:
         """Out; the last state, s and z; the states that chunks find; what the delta rule writes. All float32,
@@ -229,7 +227,7 @@ class Bound:
     @property
     def _query_grid(self) -> tuple[int, ...]:
         sizes = self.given.sizes
-        return sizes.batch * sizes.heads, int(triton.cdiv(sizes.q_len, self.tiling.block_t)), self.columns
+        return sizes.batch * sizes.heads, ceil_div(sizes.q_len, self.tiling.block_t), self.columns
 
 
 def _tokens(pointer: Any, shape: Shape, heads: int) -> Tokens:

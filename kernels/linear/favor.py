@@ -34,6 +34,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernels.arrays import Array, generate
+from kernels.integers import ceil_div
 from kernels.linear.comparison import Exact, relative_error
 from kernels.linear.inputs import Recurrence
 from kernels.linear.recurrence import parallel
@@ -41,7 +42,7 @@ from kernels.linear.recurrence import parallel
 
 def directions(seed: int, count: int, d: int) -> Array:
     """w_1 … w_count: [count, d] float64, orthogonal in blocks of d."""
-    blocks = -(-count // d)
+    blocks = ceil_div(count, d)
     normal = generate("favor/directions", seed, (blocks, d, d), "normal", "float64")
     # QR with a positive diagonal is Gram and Schmidt, of columns.
     q, r = np.linalg.qr(normal.mT)

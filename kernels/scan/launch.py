@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import triton
 
 from kernels.engines import version_of
 from kernels.flash.arguments import Shape, rows, strides
 from kernels.flash.device import Launch, launch
 from kernels.flash.interpreter import INTERPRETED
-from kernels.integers import next_power_of_two
+from kernels.integers import ceil_div, next_power_of_two
 from kernels.linear.launch import KERNEL_VERSION as LINEAR_VERSION
 from kernels.linear.launch import readable
 from kernels.scan.inputs import Scanned, SelectiveScan, Sizes
@@ -103,7 +102,7 @@ def scan_launch(kernel: str, given: SelectiveScan, at: Mapping[str, Any], tiling
         "BLOCK_N": tiling.block_n,
         "PER_CHANNEL": given.delta.shape[3] != 1,
     }
-    grid = (batch * heads, int(triton.cdiv(p, tiling.block_p)))
+    grid = (batch * heads, ceil_div(p, tiling.block_p))
     if kernel == "scan_steps":
         return Launch(kernel, scan_steps, arguments, grid)
     return Launch(kernel, scan_chunks, arguments | {"BLOCK_T": tiling.block_t}, grid)

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from kernels.integers import ceil_div
+
 
 class OutOfBlocks(Exception):
     """There are fewer free blocks than needed; nothing has been changed."""
@@ -95,7 +97,7 @@ class PagedAllocator:
         blocks. Takes no memory until one of the two writes to a block that both hold."""
         source = self.sequences[parent]
         length = source.length if length is None else length
-        child = Sequence(source.table[: -(-length // self.block_size)], length)
+        child = Sequence(source.table[: ceil_div(length, self.block_size)], length)
         for block in child.table:
             self.references[block] += 1
         self.sequences[name] = child
@@ -113,7 +115,7 @@ class PagedAllocator:
     def blocks_needed(self, name: str, tokens: int) -> int:
         """Free blocks that appending ``tokens`` would take, the copy of a shared one among them."""
         sequence = self.sequences[name]
-        blocks = -(-(sequence.length + tokens) // self.block_size)
+        blocks = ceil_div(sequence.length + tokens, self.block_size)
         return blocks - len(sequence.table) + (tokens > 0 and self._writes_to_shared(sequence))
 
     def usage(self) -> Usage:

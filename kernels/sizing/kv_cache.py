@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from kernels.integers import ceil_div
 from kernels.sizing.layers import Attention, LatentAttention, LinearAttention, Mamba, Mamba2, Mixer, Model
 from kernels.sizing.storage import CacheFormat
 
@@ -73,7 +74,7 @@ def total_bytes(
     each = 0
     for mixer, times in Counter(mixer for layer in model.layers for mixer in layer.mixers).items():
         kept = tokens_kept(mixer, length, encoder_len) * token_bytes(mixer, stored, gpus)
-        each += times * (kept + -(-state_numbers(mixer) // gpus) * STATE_BYTES)
+        each += times * (kept + ceil_div(state_numbers(mixer), gpus) * STATE_BYTES)
     return batch * each
 
 
@@ -81,7 +82,7 @@ def token_bytes(mixer: Mixer, stored: CacheFormat, gpus: int = 1) -> int:
     """Bytes of one token in one layer; heads are shared out whole, a latent is on every GPU."""
     match mixer:
         case Attention(is_causal=True, reuses_cache=False) | Attention(is_cross=True):
-            heads = -(-mixer.kv_heads // gpus)
+            heads = ceil_div(mixer.kv_heads, gpus)
             return heads * (stored.vector(mixer.head_dim) + stored.vector(mixer.v_head_dim))
         case LatentAttention():
             return sum(map(stored.vector, (mixer.kv_rank, mixer.rope_dim, mixer.index_dim)))

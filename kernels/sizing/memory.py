@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from kernels.integers import ceil_div
 from kernels.sizing.kv_cache import kv_cache, total_bytes
 from kernels.sizing.layers import (
     Attention,
@@ -118,7 +119,7 @@ def per_gpu_bytes(model: Model, load: Workload) -> int:
     """What the fullest of ``load.gpus`` holds: heads are shared out whole, a latent is on every GPU."""
     shared = weight_bytes(model, load.weights) + _logits(model, load)
     return (
-        -(-shared // load.gpus)
+        ceil_div(shared, load.gpus)
         + total_bytes(model, load.cache, load.length, load.batch, encoder_len=load.encoded, gpus=load.gpus)
         + _activations(model, load, load.gpus)
         + _scores(model, load, load.gpus)
@@ -134,7 +135,7 @@ def weight_bytes(model: Model, stored: WeightFormat) -> int:
 
 def _activations(model: Model, load: Workload, gpus: int) -> int:
     tokens = load.batch * max(load.queries, load.encoded if model.encoder else 0)
-    return tokens * (2 * model.hidden + -(-_widest(model) // gpus)) * load.activation_bytes
+    return tokens * (2 * model.hidden + ceil_div(_widest(model), gpus)) * load.activation_bytes
 
 
 @lru_cache(maxsize=64)
@@ -178,5 +179,5 @@ def _logits(model: Model, load: Workload) -> int:
 def _scores(model: Model, load: Workload, gpus: int) -> int:
     """Scores and weights of one layer, for attention that writes them down."""
     heads = max(model.attention_heads, default=0) if load.has_scores else 0
-    matrix = -(-heads // gpus) * load.queries * load.length
+    matrix = ceil_div(heads, gpus) * load.queries * load.length
     return 2 * load.batch * matrix * load.activation_bytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kernels.integers import ceil_div
 from kernels.sizing.families import Family, Flag
 from kernels.sizing.fields import MAX_LAYERS, ConfigFields
 from kernels.sizing.kinds import CHUNKED, EXPERTS, FULL, MLP, SLIDING, STATE
@@ -215,7 +216,7 @@ def _delta(fields: ConfigFields) -> LinearAttention:
 
 
 def _mamba(fields: ConfigFields, hidden: int, *, is_alone: bool) -> Mamba:
-    rank = -(-hidden // 16)
+    rank = ceil_div(hidden, 16)
     given = fields.find("dt_rank")[1]
     return Mamba(
         inner=hidden * fields.integer("expand", high=1024, default=2, why="the usual width of Mamba"),

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from kernels.integers import ceil_div
 from kernels.sizing.gpus import Gpu
 from kernels.sizing.kv_cache import STATE_BYTES, state_parts, token_bytes, tokens_kept
 from kernels.sizing.layers import Attention, LatentAttention, Layer, Mixer, Model
@@ -160,7 +161,7 @@ def traffic_of(model: Model, load: Workload, gpus: int = 1) -> dict[str, float]:
         new = load.encoded * _is_first(load) if is_cross else load.queries
         cache += times * (each * kept - _unread(mixer, load))
         written += times * each * min(new, kept)
-        states += times * 2 * STATE_BYTES * -(-sum(state_parts(mixer)) // gpus)
+        states += times * 2 * STATE_BYTES * ceil_div(sum(state_parts(mixer)), gpus)
     return {
         "weights": weights / gpus,
         "cache_read": load.batch * cache,

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from kernels.integers import ceil_div
+
 GB = 10**9
 GIB = 2**30
 
@@ -21,7 +23,7 @@ class CacheFormat:
 
     def vector(self, width: int) -> int:
         """Bytes of one vector of one head and token: whole bytes, then its scale."""
-        return -(-width * self.bits // 8) + (self.scale_bytes if width else 0)
+        return ceil_div(width * self.bits, 8) + (self.scale_bytes if width else 0)
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,8 @@ class WeightFormat:
         """Bytes of one matrix with its scales."""
         if not outputs * inputs:
             return 0
-        blocks = -(-outputs // (self.rows or outputs)) * -(-inputs // (self.columns or inputs))
-        return -(-outputs * inputs * self.bits // 8) + -(-blocks * self.scale_bits // 8)
+        blocks = ceil_div(outputs, self.rows or outputs) * ceil_div(inputs, self.columns or inputs)
+        return ceil_div(outputs * inputs * self.bits, 8) + ceil_div(blocks * self.scale_bits, 8)
 
     def keeps(self, part: str) -> bool:
         """Whether the matrices of ``part`` are in this format."""
