@@ -11,7 +11,8 @@ Every engine reads its inputs and writes its results once. Beyond that
   keys (dK, dV);
 * decode, and paged with few queries, read the keys that anyone sees once for each tile of rows; the states of
   splits, a few rows each, and the queries of all but one split are left out;
-* mla reads what its tiles hold, padding included.
+* mla reads what its tiles hold, padding included, and writes what it makes on the way: keys and values, or
+  absorbed queries and sums of latents.
 
 With a kv_dtype K and V are bytes and scales, but eager decodes them first.
 """
@@ -51,7 +52,8 @@ def modelled_traffic(spec: RunSpec) -> dict[str, Any]:
         more_read, more_written = _whole_matrices(spec)
         read, written = read + more_read, written + more_written
     elif spec.engine == "mla":
-        read = work(spec, interpreted=False).loads * ITEM_BYTES[spec.dtype]
+        done, item = work(spec, interpreted=False), ITEM_BYTES[spec.dtype]
+        read, written = done.loads * item, done.stores * item + result_bytes(spec, "lse")
     elif ENGINES[spec.engine].is_triton:
         read, written = _of_kernels(spec)
     return {"bytes_read": read, "bytes_written": written, "method": "model"}

@@ -102,13 +102,14 @@ def projection_tiles(
 
 @dataclass(frozen=True)
 class Work:
-    """What the kernels of one call do, padding included."""
+    """What the kernels of one call do, padding included but in what they write."""
 
     programs: int
     tiles: int  # of queries with keys
     scores: int
     multiplies: int
     loads: int  # numbers read into tiles
+    stores: int  # numbers written, without the LSE
 
     def __add__(self, other: Work) -> Work:
         return Work(
@@ -117,6 +118,7 @@ class Work:
             self.scores + other.scores,
             self.multiplies + other.multiplies,
             self.loads + other.loads,
+            self.stores + other.stores,
         )
 
 
@@ -133,32 +135,37 @@ def work(spec: RunSpec, *, interpreted: bool) -> Work:
         tiles = _latent_tiles(spec, interpreted=interpreted)
         widths = padded_dim(latent) + padded_dim(rope), padded_dim(latent)
         return (
-            _attention(spec, spec.num_heads, tiles, widths)
+            _attention(spec, spec.num_heads, tiles, widths, latent)
             + _projection(spec, spec.q_len, nope, latent, interpreted=interpreted)
             + _projection(spec, spec.q_len, latent, width_v, interpreted=interpreted)
         )
     tiles = choose_tiles(spec, interpreted=interpreted)
     widths = padded_dim(nope + rope), padded_dim(width_v)
-    attention = _attention(spec, 1, tiles, widths)
-    values = Work(0, 0, 0, 0, attention.tiles * tiles[1] * widths[1])  # not the tiles that were keys
+    attention = _attention(spec, 1, tiles, widths, width_v)
+    values = Work(0, 0, 0, 0, attention.tiles * tiles[1] * widths[1], 0)  # not the tiles that were keys
+    shared = spec.batch * spec.num_heads * spec.kv_len * rope
     return (
         attention
         + values
+        + Work(0, 0, 0, 0, shared, shared)  # k_rope, which goes to every head
         + _projection(spec, spec.kv_len, latent, nope, interpreted=interpreted)
         + _projection(spec, spec.kv_len, latent, width_v, interpreted=interpreted)
     )
 
 
-def _attention(spec: RunSpec, heads: int, tiles: tuple[int, int], widths: tuple[int, int]) -> Work:
+def _attention(
+    spec: RunSpec, heads: int, tiles: tuple[int, int], widths: tuple[int, int], width_out: int
+) -> Work:
     """Queries against the keys of their sequence, those of so many ``heads`` in the rows of one tile;
-    ``widths`` of a key and of a value."""
+    ``widths`` of a key and of a value, padded, and of what is written of a value."""
     block_m, block_n = tiles
     sequences = spec.batch * spec.num_heads // max(heads, 1)
     programs = sequences * ceil_div(spec.q_len * heads, block_m)
     visited = sequences * visits(spec, block_m, block_n, group=heads).tiles
     scores = visited * block_m * block_n
     loads = visited * block_n * widths[0] + programs * block_m * widths[0]
-    return Work(programs, visited, scores, scores * sum(widths), loads)
+    stores = spec.batch * spec.num_heads * spec.q_len * width_out
+    return Work(programs, visited, scores, scores * sum(widths), loads, stores)
 
 
 def _projection(spec: RunSpec, length: int, width_in: int, width_out: int, *, interpreted: bool) -> Work:
@@ -170,7 +177,8 @@ def _projection(spec: RunSpec, length: int, width_in: int, width_out: int, *, in
     programs = spec.num_heads * ceil_div(rows, block_m) * ceil_div(width_out, block_out)
     steps = programs * ceil_div(width_in, block_in)
     loads = steps * block_in * (block_m + block_out)
-    return Work(programs, 0, 0, steps * block_m * block_in * block_out, loads)
+    stores = spec.num_heads * rows * width_out
+    return Work(programs, 0, 0, steps * block_m * block_in * block_out, loads, stores)
 
 
 def largest_tile(spec: RunSpec, *, interpreted: bool) -> int:

@@ -461,6 +461,7 @@ def test_padding_has_no_sink() -> None:
 
 def test_a_run_of_the_engine_in_full() -> None:
     parsed = parse_run(request(rank=3, batch=1, q_len=1, timing={"warmup": 0, "iters": 1}))
+    execute(parsed.spec, parsed.arrays)  # the first of a process takes memory that none after it does
     outcome = execute(parsed.spec, parsed.arrays)
     assert outcome.arrays["out"].shape == (3, 1, 7)
     assert outcome.numerics["within_bound"]

@@ -85,3 +85,14 @@ def test_a_sample_that_includes_counting_says_so(engine: str, warmup: int, says:
     outcome = execute(parsed.spec, parsed.arrays)
     assert len(outcome.timing["samples_ns"]) == 2
     assert sum("first sample includes" in note for note in outcome.notes) == says
+
+
+@pytest.mark.parametrize("returns", [["out"], ["out", "lse"]])
+@pytest.mark.parametrize("form", ["absorbed", "expanded"])
+def test_what_latent_attention_writes_is_what_the_interpreter_counts(form: str, returns: list[str]) -> None:
+    inputs = {
+        "q_nope": seeded(2, 3, 20, 6), "q_rope": seeded(2, 3, 20, 4), "c_kv": seeded(2, 37, 24),
+        "k_rope": seeded(2, 37, 4), "w_uk": seeded(3, 24, 6), "w_uv": seeded(3, 24, 7),
+    }  # fmt: skip
+    spec, traffic = counted({"engine": "mla", "inputs": inputs, "options": {"form": form}, "return": returns})
+    assert modelled_traffic(spec)["bytes_written"] == traffic["bytes_written"]
