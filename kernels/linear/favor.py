@@ -21,7 +21,7 @@ of unit variance are hopeless and those of a quarter are not.
 orthonormalised in their order by Gram and Schmidt, which has one answer; row j of all is then given the
 length of row j of an independent normal array ``favor/lengths`` [m, d].
 
-Choromanski et al. 2021, *Rethinking Attention with Performers*, ICLR (there Lemma 1 and 2, and §2.4). Here
+Choromanski et al. 2021, *Rethinking Attention with Performers*, ICLR (there Lemmas 1 and 2). Here
 nothing is added to the features for stability, and what is divided out cancels exactly.
 """
 
