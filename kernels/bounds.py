@@ -13,8 +13,10 @@ rounding error analysis*). P are the weights of a row, Σ runs over its keys j, 
           + 16a·|softcapped_j|                                 softcap: division, tanh, multiplication
           + 3a·(|slope·distance_j| + |bias_j| + |s_j|)         ALiBi and an additive mask, where there are any
           + 3a·(|s_j − lse| + ln m) + 4a                       minus the maximum, and the exponential
-  and by what vanishes below the smallest normal number τ of float32: τ·(|q|·|k_j| + softcap). Its score,
-  scale·q·k_j, is wrong by ς_j at most, the first two lines and what MLA and a quantised cache add below.
+  and by what vanishes below the smallest normal number τ of float32, be it the scale, any of the d products,
+  or what comes of them: τ·(|q|·|k_j| + d·|scale| + 1), and by another τ·(softcap + 1) where there is one. Its
+  score, scale·q·k_j, is wrong by ς_j at most, the first two lines, the first of these, and what MLA and a
+  quantised cache add below.
 * A weight is multiplied by e^δ, |δ| ≤ ε_j, before the row is divided by its sum. With ρ_j = e^ε_j − 1,
       out′ − out = Σ P_j r_j (v_j − out) / (1 + Σ P_j r_j),   |r_j| ≤ ρ_j,
   and by Cauchy and Schwarz the numerator is at most R·σ: R = √(Σ P_j ρ_j²) and σ² = Σ P_j v_j² − out², the
@@ -41,10 +43,11 @@ rounding error analysis*). P are the weights of a row, Σ runs over its keys j, 
   moves by Σ P′_j (v′_j − v_j), P′ being the weights after all that moves them (π below), which is at most
       min(Σ P_j(1 + π_j)·ν_j, max ν),
   and by u·Σ P_j|v′_j| where decoded values are rounded to the dtype.
-* π_j = e^R·(ρ_j + R) + 2λ√m·a + 4a bounds the relative error of a weight, but not of one that is made from an
-  LSE in float32, as torch's fused kernels do for gradients: for engine sdpa their π_j is larger by 2a·|lse|.
-  The LSE moves by ln(1 + Σ P_j r_j), upwards by Σ P_j ρ_j at most and downwards, by Jensen's inequality, by
-  Σ P_j ε_j. Neither is more than R, so that with its own rounding it errs by R + 2λ√m·a + 4a·(1 + |lse|).
+* π_j = e^R·(ρ_j + R) + 2λ√m·a + 4a bounds the relative error of a weight. The LSE moves by ln(1 + Σ P_j r_j),
+  upwards by Σ P_j ρ_j at most and downwards, by Jensen's inequality, by Σ P_j ε_j. Neither is more than R, so
+  that with its own rounding it errs by η = R + 2λ√m·a + 4a·(1 + |lse|). For gradients torch's fused kernels
+  make a weight from an LSE in float32, exp(s_j − lse), whose exponent errs by both; it may exceed 1. So for
+  engine sdpa π_j is e^(ε_j + η) − 1 there, infinite where that overflows.
 * Gradients, with dP = dO·Vᵀ, Δ = Σ P_j dP_j and dmasked = P ∘ (dP − Δ):
       dmasked errs by  E = |dmasked|·(π + u + 4a) + P ∘ (θ + D),
           θ = a·(2 + λ√e)·|dO|·|V|ᵀ,    D = |dO|·(bound of out) + Σ P_j θ_j     (Δ from dO·out or from P·dP)
@@ -119,7 +122,7 @@ class Bounds:
             score = np.zeros((len(head.q), m))
         else:
             factor = scale * a * (2 + LAMBDA * math.sqrt(d)) + self.tiny
-            score = (factor * np.abs(head.q)) @ np.abs(head.k).T
+            score = (factor * np.abs(head.q)) @ np.abs(head.k).T + self.tiny * (d * scale + 1)
             if self.off is not None:
                 k_off = self.off[0][head.b, head.kv, :m]
                 # One more product, with the scale of the key.
@@ -137,7 +140,7 @@ class Bounds:
         logit += score
         logit += 3 * a * math.log(m + 1) + 4 * a
         if given.softcap:
-            logit += 16 * a * np.abs(head.results["softcapped_scores"]) + self.tiny * given.softcap
+            logit += 16 * a * np.abs(head.results["softcapped_scores"]) + self.tiny * (given.softcap + 1)
         added = [_sizes(x) for x in (head.alibi, head.bias) if isinstance(x, np.ndarray)]
         for sizes in [*added, _sizes(masked)] if added else []:
             logit += 3 * a * sizes
@@ -233,7 +236,7 @@ class Bounds:
         dout = self.dout[head.b, head.h, :n].astype(np.float64)
         upstream, weights, moved = np.abs(dout), results["weights"], found["weights"]
         if self.spec.engine == "sdpa":
-            moved = moved + weights * (2 * a * _sizes(results["lse"]))[:, None]
+            moved = _rebuilt(results, found["masked_scores"] + found["lse"][:, None])
         theta = a * (2 + LAMBDA * math.sqrt(e)) * (upstream @ np.abs(head.v).T)
         dweights = dout @ head.v.T
         distance = np.abs(dweights - (weights * dweights).sum(1, keepdims=True))
@@ -287,6 +290,13 @@ class Bounds:
             name: 0.0 if self.spec.engine == "reference" else _rounded(bound)
             for name, bound in bounds.items()
         }
+
+
+def _rebuilt(results: Mapping[str, Array], slip: Array) -> Array:
+    """Bounds [n, m] of the errors of exp(masked score − lse), whose exponent may be off by ``slip``."""
+    exponent = results["masked_scores"] - _finite(results["lse"])[:, None]
+    # From the exponents, where P has underflowed and its factor would overflow.
+    return np.where(slip < 1.0, results["weights"] * np.expm1(slip), np.exp(exponent + slip))
 
 
 def _root_of_squares(x: Array, y: Array) -> Array:

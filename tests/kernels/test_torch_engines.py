@@ -264,3 +264,46 @@ def test_an_lse_errs_no_more_than_its_only_logit() -> None:
     bounds = error_bounds(spec, {"q": large, "k": large, "v": large})
     logit = bounds["masked_scores"]
     assert logit < bounds["lse"] < 1.01 * (logit + logit**2 + 2.0**-22 * 2.0**20.5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("size", [1e3, 3e7, 1e8, 3e8])
+def test_weights_made_from_an_lse_are_as_far_off_as_it_is(size: float, dtype: str) -> None:
+    """Near 10⁸ float32 numbers are 8 apart, and torch's gradients take the exponential of such an error."""
+    inputs = {"dout": seeded(1, 1, 17, 64)}
+    spec, arrays = make(
+        "sdpa", (1, 1, 1, 17, 33, 64), dtype=dtype, inputs=inputs, attention={"scale": size / 64},
+        **{"return": ["out", "dq", "dk", "dv"]},
+    )  # fmt: skip
+    verdicts, _ = judge(spec, arrays)
+    for name, verdict in verdicts.items():
+        assert float(verdict["max_abs_err"]) <= float(verdict["bound"]), name
+    if size < 1e6:
+        assert all(verdict["within_bound"] for verdict in verdicts.values())
+
+
+@pytest.mark.parametrize("softcap", [0.0, 1e-30, 2.0])
+@pytest.mark.parametrize(
+    ("q", "k", "scale"),
+    [
+        (1e-25, 1e-25, 1.0),
+        (1e-25, 1e-25, 1e30),
+        (1e-10, 1e-10, 1e-20),
+        (1e-38, 1.0, 1e-3),
+        (6e-8, 6e-8, 1e-30),
+    ],
+)
+@pytest.mark.parametrize("engine", ["eager", "flash"])
+def test_a_product_that_vanishes_is_within_the_bound(
+    engine: str, q: float, k: float, scale: float, softcap: float
+) -> None:
+    """Below 1.2e-38 float32 has few digits, and below 1.4e-45 none."""
+    returns = ["scores", "softcapped_scores", "masked_scores", "out"]
+    spec, arrays = make(
+        engine, (1, 1, 1, 2, 3, 4), attention={"scale": scale, "softcap": softcap}, **{"return": returns}
+    )
+    arrays |= {"q": np.full_like(arrays["q"], q), "k": np.full_like(arrays["k"], k)}
+    for name, verdict in judge(spec, arrays)[0].items():
+        assert verdict["within_bound"], name
+    products = 4 * abs(scale) * 2.0**-126
+    assert error_bounds(spec, arrays)["scores"] < 2.0**-100 + 1.1 * products
