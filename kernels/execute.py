@@ -25,11 +25,12 @@ from kernels.engines.reference import reference
 from kernels.estimate import estimate
 from kernels.layout import from_canonical, to_canonical
 from kernels.measure import PeakMemory, summarise, timed
-from kernels.numerics import compare
+from kernels.numerics import compare, overflow_notes
 from kernels.operands import operands
 from kernels.registry import ENGINES
 from kernels.spec.model import InputSpec, RunSpec, Timing
 from kernels.spec.values import INTEGERS, ROUNDED
+from kernels.tiles import advising
 from kernels.traffic import modelled_traffic
 
 OutOfMemoryError = torch.OutOfMemoryError  # of a GPU; on the CPU it is Python's MemoryError
@@ -76,7 +77,7 @@ def execute(spec: RunSpec, arrays: Mapping[str, Array], *, deadline: float | Non
     lacks what the spec asks for (a GPU, or Triton's interpreter). What stops a kernel in the interpreter (a
     signal's exception, a lack of memory) is raised as it is.
     """
-    with _unwrapped():
+    with _unwrapped(), advising(spec.engine):
         return _execute(spec, arrays, deadline)
 
 
@@ -139,7 +140,12 @@ def _execute(spec: RunSpec, arrays: Mapping[str, Array], deadline: float | None)
             "arithmetic_intensity": predicted.arithmetic_intensity,
         },
         environment=environment(spec, device),
-        notes=[*prepared.notes, *_counting_notes(spec, method), *_input_notes(inputs)],
+        notes=[
+            *prepared.notes,
+            *_counting_notes(spec, method),
+            *_input_notes(inputs),
+            *overflow_notes(spec, results, expected),
+        ],
     )
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays import Array
+from kernels.arrays import Array, largest
 from kernels.spec.model import RunSpec
+from kernels.spec.results import GRADIENTS, PRESENT
 
 
 def compare(
@@ -43,11 +44,11 @@ def errors(result: Array, reference: Array) -> dict[str, Any]:
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.where((wide == reference) | nan, 0.0, np.abs(wide - reference))
     finite = np.abs(reference[np.isfinite(reference)])
-    largest = float(finite.max()) if finite.size else 0.0
+    most = float(finite.max()) if finite.size else 0.0
     max_abs = float(error.max()) if error.size else 0.0
     return {
         "max_abs_err": _json(max_abs),
-        "max_rel_err": _json(max_abs / largest if largest else (0.0 if max_abs == 0.0 else math.inf)),
+        "max_rel_err": _json(max_abs / most if most else (0.0 if max_abs == 0.0 else math.inf)),
         "rmse": _json(_root_mean_square(error, max_abs)),
         "nan_count": int(np.count_nonzero(nan)),
     }
@@ -58,6 +59,31 @@ def _root_mean_square(error: Array, largest: float) -> float:
     if largest == 0.0 or not math.isfinite(largest):
         return largest
     return largest * math.sqrt(float(np.mean((error / largest) ** 2)))
+
+
+def overflow_notes(spec: RunSpec, results: Mapping[str, Array], reference: Mapping[str, Array]) -> list[str]:
+    """In words, for each result: how many of its numbers are not finite where those of the reference are."""
+    notes = []
+    for name in dict.fromkeys(("out", *spec.returns)):
+        lost = np.isfinite(reference[name]) & ~np.isfinite(results[name])
+        if lost.any():
+            smallest = float(np.abs(reference[name][lost]).min())
+            notes.append(
+                f"{np.count_nonzero(lost):,} of {lost.size:,} numbers of {name} are not finite, though in "
+                f"float64 they are: {_exceeded(spec.dtype, name, smallest)}. Engine reference computes in "
+                "float64."
+            )
+    return notes
+
+
+def _exceeded(dtype: str, name: str, smallest: float) -> str:
+    """What numbers whose sizes are ``smallest`` at least have exceeded."""
+    rounded = name == "out" or name in GRADIENTS or name in PRESENT
+    if rounded and smallest > largest(dtype):
+        return f"they are beyond {dtype}, whose largest number is {largest(dtype):g}"
+    kept = dict.fromkeys((dtype, "float64" if dtype == "float64" else "float32"))
+    ranges = " or ".join(f"{one}, whose largest number is {largest(one):g}" for one in kept)
+    return f"they, or what they are computed from, are beyond {ranges}"
 
 
 def _json(value: float) -> float | str:

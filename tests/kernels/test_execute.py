@@ -16,6 +16,7 @@ import pytest
 from kernels import execute as module
 from kernels.arrays import generate
 from kernels.compiling import StandIn, without_data
+from kernels.engines import TilesError
 from kernels.execute import CannotRunError, DeadlineExceeded, Outcome, execute, warm
 from kernels.measure import PeakMemory
 from kernels.numerics import errors
@@ -146,6 +147,47 @@ def test_nan_in_a_result_is_counted_and_out_of_bounds(monkeypatch: pytest.Monkey
     json.dumps(numerics, allow_nan=False)
 
 
+LARGE_LOGITS = {"q": [[100, 100]], "k": [[1, 1], [-1, -1]], "v": [[1], [2]]}
+LARGE_SUM = {"q": [[0]] * 8, "k": [[0]], "v": [[1]], "dout": [[60000]] * 8}
+
+
+@pytest.mark.filterwarnings("ignore:(invalid value|overflow):RuntimeWarning")
+@pytest.mark.parametrize(
+    ("engine", "name", "inputs", "fields", "words"),
+    [
+        *(
+            (engine, "out", LARGE_LOGITS, {"attention": {"scale": 3e38}}, "computed from, are beyond float32")
+            for engine in ("flash", "decode", "paged", "sdpa")
+        ),
+        ("flash", "lse", LARGE_LOGITS, {"attention": {"scale": 3e38}}, "3.40282e+38"),
+        *((engine, "dv", LARGE_SUM, {}, "they are beyond float16, whose largest number is 65504")
+          for engine in ("flash", "eager", "sdpa")),
+        ("eager", "present_key", {"q": [[1, 1]], "k": [[6e4, 6e4]], "v": [[1]]},
+         {"attention": {"rope": {"style": "half", "positions": 1}}}, "they are beyond float16"),
+    ],
+)  # fmt: skip
+def test_what_overflowed_is_said(
+    engine: str, name: str, inputs: dict[str, Any], fields: dict[str, Any], words: str
+) -> None:
+    """And that the reference has it; which has nothing to say of itself."""
+    dtype = "float32" if inputs is LARGE_LOGITS else "float16"
+    asked = {"dtype": dtype, "return": ["out", name], **fields}
+    outcome = run(engine, inputs, **asked)
+    array, (note,) = outcome.arrays[name], [x for x in outcome.notes if f"numbers of {name} are" in x]
+    lost = np.count_nonzero(~np.isfinite(array))
+    assert lost > 0
+    assert note.startswith(f"{lost} of {array.size} numbers of {name} are not finite")
+    assert words in note
+    assert "Engine reference computes in float64" in note
+    assert not run("reference", inputs, **asked).notes
+
+
+def test_an_infinity_that_is_right_is_no_overflow() -> None:
+    outcome = run("flash", {"q": X, "k": X, "v": V, "attn_mask": [[False] * 3]}, **{"return": ["out", "lse"]})
+    assert np.isneginf(outcome.arrays["lse"]).all()
+    assert not any("not finite" in note for note in outcome.notes)
+
+
 @pytest.mark.parametrize("scale", [None, 0.0, -1.0])
 @pytest.mark.parametrize("engine", ["eager", "sdpa", "reference"])
 def test_numbers_at_the_end_of_float64_stay_json(engine: str, scale: float | None) -> None:
@@ -269,6 +311,17 @@ def test_what_stops_a_kernel_is_not_wrapped(
     monkeypatch.setattr("triton.runtime.interpreter.InterpreterBuilder.create_dot", stop)
     with pytest.raises(kind, match="stopped"):
         execute(parsed.spec, parsed.arrays)
+
+
+def test_tiles_that_a_gpu_refuses_are_answered_with_options_that_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise TilesError("these do not fit", "smaller", ("block_m", "block_n"))
+
+    monkeypatch.setattr("kernels.decode.launch.prepare", refuse)
+    with pytest.raises(CannotRunError, match="these do not fit: ask for a smaller block_n$"):
+        run("decode")
 
 
 def test_a_gpu_that_is_not_there_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
