@@ -320,7 +320,7 @@ def test_tiles_that_a_gpu_refuses_are_answered_with_options_that_there_are(
         raise TilesError("these do not fit", "smaller", ("block_m", "block_n"))
 
     monkeypatch.setattr("kernels.decode.launch.prepare", refuse)
-    with pytest.raises(CannotRunError, match="these do not fit: ask for a smaller block_n$"):
+    with pytest.raises(CannotRunError, match=r"these do not fit: ask for a smaller block_n$"):
         run("decode")
 
 
