@@ -37,7 +37,7 @@ from kernels.engines.tensors import TORCH_DTYPES
 from kernels.flash.interpreter import INTERPRETED
 from kernels.registry import ENGINES
 from kernels.spec.model import RunSpec
-from kernels.spec.values import INTEGERS, ROUNDED
+from kernels.spec.values import HEADED, INTEGERS
 from kernels.targets import TARGETS, WARP_SIZE, resident_blocks
 from kernels.tiles import advising
 
@@ -159,8 +159,8 @@ def without_data(spec: RunSpec) -> dict[str, Array]:
     memory: all zeros, but a block table that names no page."""
     given: dict[str, Array] = {}
     for name, described in spec.inputs.items():
-        dtype = "int64" if name in INTEGERS else "float32" if name in ROUNDED else described.dtype
-        shape = spec.canonical_shape(name) if name in ROUNDED else described.shape
+        dtype = "int64" if name in INTEGERS else "float32" if name in HEADED else described.dtype
+        shape = spec.canonical_shape(name) if name in HEADED else described.shape
         given[name] = np.broadcast_to(np.array(-1 if name == "block_table" else 0, dtype), shape)
     return given
 

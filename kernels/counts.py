@@ -13,8 +13,10 @@ import math
 
 from kernels.mla.forms import chosen_form, multiply_adds
 from kernels.positions import visible_pairs
+from kernels.recurrent import ENGINES as RECURRENT
+from kernels.registry import option
 from kernels.spec.model import RunSpec
-from kernels.spec.results import GRADIENTS, MATRICES
+from kernels.spec.results import GRADIENTS, MATRICES, STATES
 from kernels.spec.values import ROUNDED
 
 ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
@@ -25,11 +27,34 @@ GRADIENT_FACTOR = 3.5  # forward and backward, in multiply-adds of the forward p
 
 def flops(spec: RunSpec) -> int:
     """Of one call of the engine; all but ``mla`` expand latents."""
+    if spec.engine in RECURRENT:
+        return 2 * state_products(spec)
     if spec.is_latent:
         products = multiply_adds(spec, chosen_form(spec) if spec.engine == "mla" else "expanded")
     else:
         products = visible_pairs(spec) * (spec.head_dim + spec.v_head_dim)
     return int(2 * products * GRADIENT_FACTOR) if spec.differentiates else 2 * products
+
+
+def state_numbers(spec: RunSpec) -> int:
+    """Of all states together: one for the heads that share keys and values."""
+    heads = spec.num_heads if spec.engine == "scan" else spec.num_kv_heads
+    return spec.batch * heads * spec.head_dim * spec.v_head_dim
+
+
+def state_products(spec: RunSpec) -> int:
+    """Multiply-adds of an engine with a state: of each token to write and of each query to read, with the
+    features of a performer; parallel, of all pairs that may meet."""
+    width = option(spec, "num_features") if spec.engine == "performer" else spec.head_dim
+    queries, keys = spec.num_heads * spec.q_len, spec.num_kv_heads * spec.kv_len
+    if spec.engine == "scan":  # each number decays, takes in and is read
+        return 3 * spec.q_len * state_numbers(spec)
+    if spec.engine == "performer":
+        drawn = spec.batch * (queries + keys) * width * spec.head_dim
+        return drawn + spec.batch * (queries + keys) * width * (spec.v_head_dim + 1)
+    if option(spec, "form") == "parallel":
+        return visible_pairs(spec) * (width + spec.v_head_dim)
+    return spec.batch * (queries + keys) * width * spec.v_head_dim
 
 
 def input_bytes(spec: RunSpec, name: str) -> int:
@@ -60,6 +85,8 @@ def result_elements(spec: RunSpec, name: str) -> int:
     keys = spec.batch * spec.num_kv_heads * spec.kv_len
     return {
         "out": rows * spec.v_head_dim,
+        "state": state_numbers(spec),
+        "normaliser": spec.batch * spec.num_kv_heads * spec.head_dim,
         "lse": rows,
         "dq": rows * spec.head_dim,
         "present_key": keys * spec.head_dim,
@@ -76,7 +103,9 @@ def item_bytes(spec: RunSpec, name: str) -> int:
     """Of one number of a result."""
     if spec.engine == "reference":
         return 8
-    return ITEM_BYTES[spec.dtype] if name not in ("lse", *MATRICES) else max(4, ITEM_BYTES[spec.dtype])
+    return (
+        ITEM_BYTES[spec.dtype] if name not in ("lse", *MATRICES, *STATES) else max(4, ITEM_BYTES[spec.dtype])
+    )
 
 
 def bytes_min(spec: RunSpec) -> int:

@@ -20,6 +20,7 @@ import torch
 
 from kernels.arrays import Array, generate, round_to_dtype, sha256
 from kernels.bounds import Bounds
+from kernels.comparison import compare_with_softmax
 from kernels.engines import CannotRunError, Prepared
 from kernels.engines.reference import reference
 from kernels.estimate import estimate
@@ -27,7 +28,7 @@ from kernels.layout import from_canonical, to_canonical
 from kernels.measure import PeakMemory, summarise, timed
 from kernels.numerics import compare, overflow_notes
 from kernels.operands import operands
-from kernels.registry import ENGINES
+from kernels.registry import ENGINES, SOFTMAX
 from kernels.spec.model import InputSpec, RunSpec, Timing
 from kernels.spec.values import INTEGERS, ROUNDED
 from kernels.tiles import advising
@@ -61,6 +62,7 @@ class Outcome:
     inputs: dict[str, Array]  # as the engine saw them, rounded to dtype, shaped as sent
     input_info: dict[str, dict[str, Any]]
     numerics: dict[str, Any]
+    comparison: dict[str, Any] | None  # with softmax attention, of what computes something else
     timing: dict[str, Any]
     memory: dict[str, Any]
     traffic: dict[str, Any]
@@ -124,6 +126,7 @@ def _execute(spec: RunSpec, arrays: Mapping[str, Array], deadline: float | None)
         inputs=inputs,
         input_info={name: _describe(spec, name, array) for name, array in inputs.items()},
         numerics=numerics,
+        comparison=_comparison(spec, canonical, results, checkpoint),
         timing={
             "method": method,
             "representative": method != "interpreter",
@@ -200,13 +203,13 @@ def environment(spec: RunSpec, device: str) -> dict[str, Any]:
 def warm() -> None:
     """Import every engine that this process can run and run one tiny job of each, so that none is slow
     later."""
-    square = np.array([[1.0, 0.0], [0.0, 1.0]])  # a shape that every input may have
-    given = InputSpec((2, 2), "float64", "inline")
     for name, engine in ENGINES.items():
         returns = tuple(result for result in ("out", "lse", "weights") if result in engine.returns)
-        spec = RunSpec(name, dict.fromkeys(engine.takes, given), returns=returns, timing=Timing(0, 1))
+        # Every axis is 2 long, and batch and heads are left out.
+        arrays = {taken: np.ones([2] * len(engine.family.axes_of(taken, 2))) for taken in engine.takes}
+        inputs = {taken: InputSpec(array.shape, "float64", "inline") for taken, array in arrays.items()}
         with suppress(CannotRunError):
-            execute(spec, dict.fromkeys(engine.takes, square))
+            execute(RunSpec(name, inputs, returns=returns, timing=Timing(0, 1)), arrays)
 
 
 def _run(
@@ -242,14 +245,28 @@ def _expected(
     wanted = tuple(dict.fromkeys(("out", *spec.returns)))
     if spec.engine == "reference":
         return results, dict.fromkeys(wanted, 0.0)
+    if ENGINES[spec.engine].computes != SOFTMAX:
+        own: tuple[dict[str, Array], dict[str, float]] = _engine(spec).expected(
+            spec, canonical, wanted, checkpoint
+        )
+        return own
     given = operands(spec, canonical, dtype=np.float64)
     bounds = Bounds(spec, given, canonical["dout"] if spec.differentiates else None)
     expected = reference(spec, canonical, wanted, checkpoint, observe=bounds.observe, given=given)
     return expected, bounds.found(canonical)
 
 
+def _comparison(
+    spec: RunSpec, canonical: Mapping[str, Array], results: dict[str, Array], checkpoint: Callable[[], None]
+) -> dict[str, Any] | None:
+    if ENGINES[spec.engine].computes == SOFTMAX:
+        return None
+    return compare_with_softmax(spec, canonical, results["out"], checkpoint)
+
+
 def _engine(spec: RunSpec) -> Any:
-    """The module of the spec's engine: it has ``prepare``, and where it is ours ``KERNEL_VERSION``."""
+    """The module of the spec's engine: it has ``prepare``, where it is ours ``KERNEL_VERSION``, and
+    ``expected`` where it computes anything but softmax attention."""
     return importlib.import_module(ENGINES[spec.engine].module)
 
 

@@ -6,19 +6,19 @@ from __future__ import annotations
 import numpy as np
 
 from kernels.arrays import Array
-from kernels.spec.latent import MLA_INPUTS
 from kernels.spec.model import RunSpec
+from kernels.spec.values import HEADED
 
-HEADED = ("q", "k", "v", "past_key", "past_value", "dout", *MLA_INPUTS)
+PACKED = ("q", "k", "v", "dout")
 
 
 def to_canonical(spec: RunSpec, name: str, array: Array) -> Array:
-    """q, k, v, the past, dout and MLA's inputs as [batch, heads, len, dim]; pages, a mask and anything else
-    as they are."""
+    """q, k, v and whatever else has heads as [batch, heads, len, dim], with axes of 1 for those that it
+    lacks; pages, a mask and lengths as they are."""
     if name not in HEADED or (spec.is_paged and name in {"k", "v"}):
         return array
     batch, heads, length, dim = spec.canonical_shape(name)
-    if spec.is_packed and "past" not in name:
+    if spec.is_packed and name in PACKED:
         return np.ascontiguousarray(array.reshape(batch, length, heads, dim).transpose(0, 2, 1, 3))
     return array.reshape(batch, heads, length, dim)
 

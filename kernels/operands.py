@@ -28,7 +28,7 @@ from kernels import positions
 from kernels.arrays import Array
 from kernels.patterns import pattern_mask
 from kernels.rope import cos_sin, rotate
-from kernels.spec.latent import MLA_INPUTS
+from kernels.spec.families import MLA_INPUTS
 from kernels.spec.model import RunSpec
 from kernels.spec.rope import rotated_dim
 
@@ -41,7 +41,7 @@ class Rotate(Protocol):
 
 @dataclass(frozen=True)
 class Latents:
-    """The inputs of multi-head latent attention (``kernels.spec.latent``), RoPE applied.
+    """The inputs of multi-head latent attention (``kernels.spec.families``), RoPE applied.
 
     Rank 4 throughout, so that they multiply by broadcasting. c, r, d and e are the widths of latents, of
     rotated keys, of the rest of a key, and of values.

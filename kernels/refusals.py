@@ -11,13 +11,15 @@ from typing import NamedTuple
 
 from kernels import registry
 from kernels.limits import MAX_DECODE_LEN
-from kernels.spec.latent import PLAIN_INPUTS
+from kernels.recurrent import recurrence_problems
+from kernels.spec.declared import accepts
+from kernels.spec.families import PLAIN
 from kernels.spec.model import Options, RunSpec
 from kernels.spec.problems import FieldProblem, all_of, join, one_of
 from kernels.spec.results import GRADIENTS
 
 # Those that are no feature of their own: kv_dtype is one, and kv_scale goes with it.
-OPTIONS = ("block_m", "block_n", "num_splits", "page_size", "form")
+OPTIONS = ("block_m", "block_n", "num_splits", "page_size")
 
 
 class Demand(NamedTuple):
@@ -76,6 +78,7 @@ def _distance(unmet: Sequence[Demand]) -> tuple[int, int]:
 
 def _contradictions(spec: RunSpec) -> Iterator[FieldProblem]:
     """What no engine takes, whichever it is asked of."""
+    yield from recurrence_problems(spec)
     options, gradients = spec.options, [name for name in spec.returns if name in GRADIENTS]
     if gradients and "dout" not in spec.inputs:
         yield FieldProblem("/inputs/dout", "needs", f"{', '.join(gradients)} need dout, of the shape of out")
@@ -99,8 +102,12 @@ def _contradictions(spec: RunSpec) -> Iterator[FieldProblem]:
 
 def _demands(spec: RunSpec) -> Iterator[Demand]:
     """Everything that a spec asks of an engine."""
-    if not spec.is_latent:
-        plain = frozenset(name for name, engine in registry.ENGINES.items() if engine.takes == PLAIN_INPUTS)
+    computes, engines = registry.ENGINES[spec.engine].computes, registry.ENGINES.items()
+    yield Demand(
+        "/engine", computes, "", frozenset(name for name, engine in engines if engine.computes == computes)
+    )
+    if spec.family is PLAIN:
+        plain = frozenset(name for name, engine in engines if engine.family is PLAIN)
         yield Demand("/inputs/q", "plain q, k and v", "", plain)
     for feature, pointer, given in features_asked(spec):
         yield Demand(pointer, registry.FEATURES[feature], given, _listing("features", feature))
@@ -109,6 +116,9 @@ def _demands(spec: RunSpec) -> Iterator[Demand]:
     for name in OPTIONS:
         if getattr(spec.options, name) is not None:
             yield Demand(join("/options", name), f"the option {name}", "", _listing("options", name))
+    for name, value in spec.options.more.items():
+        able = (engine for engine, schema in registry.declared()[name].items() if accepts(schema, value))
+        yield Demand(join("/options", name), f"the option {name}", "", frozenset(able))
     yield Demand("/dtype", f"dtype {spec.dtype}", "", _listing("dtypes", spec.dtype))
     if spec.device != "auto":
         yield Demand("/device", f"device {spec.device}", "", _listing("devices", spec.device))
@@ -123,11 +133,11 @@ def _listing(declared: str, name: str) -> frozenset[str]:
 
 def _sizes(spec: RunSpec) -> Iterator[Demand]:
     """What some engines can do up to a limit only."""
-    q, v = ("q_nope", "w_uv") if spec.is_latent else ("q", "v")
+    decides = spec.family.decides
     sizes = [
-        ("max_q_len", q, "q_len", spec.q_len),
-        ("max_head_dim", q, "head dim", spec.head_dim),
-        ("max_head_dim", v, "head dim", spec.v_head_dim),
+        ("max_q_len", decides["q"], "q_len", spec.q_len),
+        ("max_head_dim", decides["q"], "head dim", spec.head_dim),
+        ("max_head_dim", decides["v"], "head dim", spec.v_head_dim),
     ]
     if spec.is_latent:
         sizes.append(("max_latent_dim", "c_kv", "latent dim", spec.inputs["c_kv"].shape[-1]))
@@ -167,9 +177,17 @@ def features_asked(spec: RunSpec) -> Iterator[tuple[str, str, str]]:  # noqa: PL
     if spec.options.kv_dtype is not None and not spec.is_latent:  # of latents, no engine has it
         yield "kv_dtype", "/options/kv_dtype", spec.options.kv_dtype
     if spec.num_kv_heads != spec.num_heads:
-        yield "gqa", "/inputs/k", f"{spec.num_heads} query heads, {spec.num_kv_heads} key heads"
+        yield (
+            "gqa",
+            join("/inputs", spec.family.decides["k"]),
+            f"{spec.num_heads} query heads, {spec.num_kv_heads} key heads",
+        )
     if spec.v_head_dim != spec.head_dim:
-        yield "v_head_dim", "/inputs/v", f"{spec.v_head_dim} beside {spec.head_dim}"
+        yield (
+            "v_head_dim",
+            join("/inputs", spec.family.decides["v"]),
+            f"{spec.v_head_dim} beside {spec.head_dim}",
+        )
     for name, feature in registry.INPUT_FEATURES.items():
         if name in inputs:
             yield feature, f"/inputs/{name}", name

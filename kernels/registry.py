@@ -8,11 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernels.limits import MAX_BLOCK, MAX_BLOCK_ELEMENTS, MAX_DECODE_LEN, MIN_BLOCK
+from kernels.limits import MAX_BLOCK, MAX_BLOCK_ELEMENTS, MAX_DECODE_LEN, MAX_SEED, MIN_BLOCK
 from kernels.spec.attention import KV_DTYPES, KV_SCALES, MAX_PAGE_SIZE, MAX_SPLITS
-from kernels.spec.latent import AXES, MLA_INPUTS, PLAIN_INPUTS
-from kernels.spec.model import Options
-from kernels.spec.results import GRADIENTS, PRESENT, RESULTS
+from kernels.spec.declared import SHARED
+from kernels.spec.families import (
+    FAMILIES,
+    MLA,
+    MLA_INPUTS,
+    PLAIN_INPUTS,
+    SCAN,
+    SCAN_INPUTS,
+    Family,
+)
+from kernels.spec.model import Options, RunSpec
+from kernels.spec.results import GRADIENTS, PRESENT, RESULTS, STATES
 
 # What a spec may ask for beyond softmax(scale·QKᵀ)V, in the words of an error message.
 FEATURES: dict[str, str] = {
@@ -36,6 +45,11 @@ FEATURES: dict[str, str] = {
     "kv_dtype": "quantised key/value caches",
     "gradients": "gradients",
     "mla": "multi-head latent attention",
+    "decay": "decays of a state",
+    "delta_rule": "the delta rule",
+    "state": "a state to start from",
+    "normaliser": "a normaliser to start from",
+    "scan": "a selective scan",
 }
 # Which inputs beside q, k and v belong to which feature.
 INPUT_FEATURES: dict[str, str] = {
@@ -46,7 +60,12 @@ INPUT_FEATURES: dict[str, str] = {
     "past_value": "past",
     "block_table": "paged",
     "dout": "gradients",
-    **dict.fromkeys(MLA_INPUTS, "mla"),
+    **dict.fromkeys(MLA.axes, "mla"),
+    **dict.fromkeys(SCAN.axes, "scan"),
+    "log_decay": "decay",
+    "beta": "delta_rule",
+    "initial_state": "state",
+    "initial_normaliser": "normaliser",
 }
 INPUT_SHAPES: dict[str, str] = {
     "q": "[batch, heads, q_len, dim]; without batch, or batch and heads; or packed [batch, q_len, heads·dim]",
@@ -59,10 +78,21 @@ INPUT_SHAPES: dict[str, str] = {
     "past_value": "[batch, kv_heads, past, dim of v]",
     "block_table": "[batch, max_blocks] integers: which page; -1: none",
     "dout": "as out",
-    **{name: f"[{', '.join(axes)}]" for name, axes in AXES.items()},
 }
-# Engines that the contract names and that are still to come.
-PLANNED = frozenset({"linear", "performer", "scan"})
+INPUT_MEANINGS: dict[str, str] = {
+    "log_decay": "by exp of it the state has shrunk when a token arrives; -inf forgets everything",
+    "beta": "the rate at which the delta rule corrects what a key retrieves",
+    "initial_state": "the state that an earlier run returned",
+    "initial_normaliser": "the normaliser that an earlier run returned",
+    "x": "what drives the states",
+    "b": "what of it goes into them; consecutive heads share a group",
+    "c": "what is read of them",
+    "delta": "step sizes, positive (after their softplus); channels 1: one for all channels of a head",
+    "a": "rates, negative; channels 1 and states 1: one for all",
+    "d_skip": "how much of x is added to the output",
+}
+MAX_FEATURES = 4096  # of a performer: each is a number for every query and key
+SOFTMAX = "softmax attention"
 
 
 @dataclass(frozen=True)
@@ -79,6 +109,7 @@ class Engine:
     devices: tuple[str, ...]
     options: dict[str, dict[str, Any]] = field(default_factory=dict)  # name -> JSON Schema
     takes: tuple[str, ...] = PLAIN_INPUTS  # what it cannot do without
+    computes: str = SOFTMAX  # engines that compute the same can stand in for each other
     max_head_dim: int | None = None
     max_latent_dim: int | None = None  # of the latents of MLA
     max_q_len: int | None = None
@@ -105,8 +136,14 @@ class Engine:
             "max_head_dim": self.max_head_dim,
             "max_latent_dim": self.max_latent_dim,
             "max_q_len": self.max_q_len,
+            "computes": self.computes,
             "notes": list(self.notes),
         }
+
+    @property
+    def family(self) -> Family:
+        """The inputs that it cannot do without, and those that go with them."""
+        return next(family for family in FAMILIES if family.required == self.takes)
 
     def _inputs(self) -> tuple[str, ...]:
         """The inputs that it understands."""
@@ -121,12 +158,21 @@ class Engine:
         return {
             "type": "object",
             "additionalProperties": False,
-            "properties": {name: {"description": INPUT_SHAPES[name]} for name in names},
+            "properties": {name: {"description": self._described(name)} for name in names},
             "anyOf": [{"required": list(way)} for way in ways],
         }
 
+    def _described(self, name: str) -> str:
+        """The shape of an input, and what it means."""
+        if name in INPUT_SHAPES:
+            return INPUT_SHAPES[name]
+        family = self.family if name in self.family.axes else MLA
+        meaning = INPUT_MEANINGS.get(name)
+        return f"[{', '.join(family.axes[name])}]" + (f": {meaning}" if meaning else "")
 
-_WHOLE_SPEC = frozenset(FEATURES) - {"kv_dtype"}
+
+_RECURRENT = frozenset({"decay", "delta_rule", "state", "normaliser", "scan"})
+_WHOLE_SPEC = frozenset(FEATURES) - {"kv_dtype"} - _RECURRENT
 _FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -165,6 +211,12 @@ _INTERPRETER_NOTES = (
 )
 _SOFTMAX = _WHOLE_SPEC - {"paged", "gradients", "mla"}
 _QUANTISED = frozenset({"kv_dtype"})
+_OF_SOFTMAX = frozenset(RESULTS) - frozenset(STATES)
+_CHUNKS = {
+    "description": "Tokens to a chunk; null: what suits the machine.",
+    "enum": [None, 16, 32, 64],
+    "default": None,
+}
 ENGINES: dict[str, Engine] = {
     engine.name: engine
     for engine in (
@@ -174,7 +226,7 @@ ENGINES: dict[str, Engine] = {
             summary="The equations in numpy, double precision, every intermediate. The yardstick.",
             module="kernels.engines.reference",
             features=_WHOLE_SPEC,
-            returns=frozenset(RESULTS),
+            returns=_OF_SOFTMAX,
             dtypes=_FLOATS,
             devices=("cpu",),
             notes=(
@@ -187,7 +239,7 @@ ENGINES: dict[str, Engine] = {
             summary="The same equations, one torch operation after another, whole score matrices in memory.",
             module="kernels.engines.eager",
             features=_WHOLE_SPEC | _QUANTISED,
-            returns=frozenset(RESULTS),
+            returns=_OF_SOFTMAX,
             dtypes=_FLOATS,
             devices=("cpu", "cuda"),
             options=_QUANTISED_OPTIONS,
@@ -218,7 +270,7 @@ ENGINES: dict[str, Engine] = {
             summary="FlashAttention, forward and backward: tiles stream past one another, softmax online.",
             module="kernels.flash.launch",
             features=_SOFTMAX | _QUANTISED | {"gradients"},
-            returns=frozenset(RESULTS),
+            returns=_OF_SOFTMAX,
             dtypes=("float32", "float16", "bfloat16"),
             devices=("cpu", "cuda"),
             options={
@@ -340,5 +392,133 @@ ENGINES: dict[str, Engine] = {
                 "of all its heads.",
             ),
         ),
+        Engine(
+            name="linear",
+            title="Linear attention (our Triton kernels)",
+            summary="Products of features in the place of exponentials: a state of fixed size is all memory.",
+            module="kernels.engines.linear",
+            features=frozenset({"scale", "causal", "gqa", "v_head_dim", "packed"}) | _RECURRENT - {"scan"},
+            returns=frozenset({"out", *STATES}),
+            dtypes=("float32", "float16", "bfloat16"),
+            devices=("cpu", "cuda"),
+            options={
+                "feature_map": {
+                    "description": "What q and k become first: elu(x) + 1, or they themselves.",
+                    "enum": ["elu1", "identity"],
+                    "default": "elu1",
+                },
+                "normalise": {
+                    "description": (
+                        "Divide by the sum of the weights, as a softmax does; null: unless there is a beta."
+                    ),
+                    "type": ["boolean", "null"],
+                    "default": None,
+                },
+                "form": {
+                    "description": (
+                        "Three ways to the same numbers. recurrent: token by token. parallel: all pairs, "
+                        "without a state. chunked: pairs within chunks, a state between them."
+                    ),
+                    "enum": ["chunked", "recurrent", "parallel"],
+                    "default": "chunked",
+                },
+                "chunk_size": _CHUNKS,
+            },
+            computes="linear attention",
+            max_head_dim=256,
+            is_triton=True,
+            notes=(
+                *_INTERPRETER_NOTES,
+                "log_decay makes it gated (RetNet, Mamba-2), beta a delta rule (DeltaNet), both are Gated "
+                "DeltaNet. They order the tokens, and need attention.is_causal; causal, q and k have one "
+                "length.",
+                "state and normaliser are what a run leaves behind; sent as initial_state and "
+                "initial_normaliser they continue it. The scale matters only without normalise.",
+                "A delta rule is stable while beta·‖k‖² stays below 2: keys of length 1 are usual.",
+            ),
+        ),
+        Engine(
+            name="performer",
+            title="Performer (torch)",
+            summary="FAVOR+: random features whose products are the exponentials of softmax, on average.",
+            module="kernels.engines.performer",
+            features=frozenset({"scale", "causal", "gqa", "v_head_dim", "packed"}),
+            returns=frozenset({"out"}),
+            dtypes=_FLOATS,
+            devices=("cpu", "cuda"),
+            options={
+                "num_features": {
+                    "description": "Random features of each query and key; the error falls as 1/√ of it.",
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": MAX_FEATURES,
+                    "default": 256,
+                },
+                "features_seed": {
+                    "description": "Which features are drawn.",
+                    "type": "integer",
+                    "minimum": 0,
+                    "maximum": MAX_SEED,
+                    "default": 0,
+                },
+                "orthogonal": {
+                    "description": "Directions orthogonal to each other, which lowers the error.",
+                    "type": "boolean",
+                    "default": True,
+                },
+            },
+            computes="linear attention with random features",
+            notes=(
+                "numerics is the error of the arithmetic, with the same features; comparison that of the "
+                "features. It grows as an exponential of the size of q and k.",
+                "Causal, q and k have one length.",
+            ),
+        ),
+        Engine(
+            name="scan",
+            title="Selective scan (our Triton kernels)",
+            summary="Mamba: a state that each token decays, writes to and reads, as the token decides.",
+            module="kernels.engines.scan",
+            features=frozenset({"causal", "gqa", "v_head_dim", "scan", "state"}),
+            returns=frozenset({"out", "state"}),
+            dtypes=("float32", "float16", "bfloat16"),
+            devices=("cpu", "cuda"),
+            options={
+                "form": {
+                    "description": (
+                        "Three ways to the same numbers. recurrent: token by token. scan: all steps composed "
+                        "by a parallel prefix. chunked: a prefix within chunks, a state between them."
+                    ),
+                    "enum": ["chunked", "recurrent", "scan"],
+                    "default": "chunked",
+                },
+                "chunk_size": _CHUNKS,
+            },
+            takes=SCAN_INPUTS,
+            computes="a selective scan",
+            is_triton=True,
+            notes=(
+                *_INTERPRETER_NOTES,
+                "Mamba has one head of all its channels; Mamba-2 heads of channels with one delta and one "
+                "rate. A scan is causal with or without attention.is_causal.",
+                "The comparison is with causal softmax attention of c as queries, b as keys and x as values, "
+                "to which a scan is dual.",
+            ),
+        ),
     )
 }
+
+
+def declared() -> dict[str, dict[str, dict[str, Any]]]:
+    """The options that not all engines share: option → engine → its JSON Schema."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for engine in ENGINES.values():
+        for name, schema in engine.options.items():
+            if name not in SHARED:
+                found.setdefault(name, {})[engine.name] = schema
+    return found
+
+
+def option(spec: RunSpec, name: str) -> Any:
+    """An option that the engine of ``spec`` declares: as asked for, or its default."""
+    return spec.options.more.get(name, ENGINES[spec.engine].options[name]["default"])

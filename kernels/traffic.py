@@ -12,7 +12,9 @@ Every engine reads its inputs and writes its results once. Beyond that
 * decode, and paged with few queries, read the keys that anyone sees once for each tile of rows; the states of
   splits, a few rows each, and the queries of all but one split are left out;
 * mla reads what its tiles hold, padding included, and writes what it makes on the way: keys and values, or
-  absorbed queries and sums of latents.
+  absorbed queries and sums of latents;
+* linear, performer and scan keep their states on chip where tokens are read one by one; in chunks, each state
+  that a chunk finds is written and read.
 
 With a kv_dtype K and V are bytes and scales, but eager decodes them first.
 """
@@ -28,13 +30,15 @@ from kernels.counts import (
     input_bytes,
     item_bytes,
     result_bytes,
+    state_numbers,
 )
 from kernels.decode.splits import decode_tiling, is_decoding, rows_per_kv_head
 from kernels.flash.tiles import DEFAULT_TARGET, choose_tiles, choose_tiling
 from kernels.flash.visits import visits, visits_of_keys
 from kernels.integers import ceil_div
 from kernels.mla.forms import work
-from kernels.registry import ENGINES
+from kernels.recurrent import ENGINES as RECURRENT
+from kernels.registry import ENGINES, option
 from kernels.spec.model import RunSpec
 from kernels.spec.results import MATRICES
 
@@ -54,9 +58,20 @@ def modelled_traffic(spec: RunSpec) -> dict[str, Any]:
     elif spec.engine == "mla":
         done, item = work(spec, interpreted=False), ITEM_BYTES[spec.dtype]
         read, written = done.loads * item, done.stores * item + result_bytes(spec, "lse")
+    elif spec.engine in RECURRENT:
+        found = _found_states(spec)
+        read, written = read + found, written + found
     elif ENGINES[spec.engine].is_triton:
         read, written = _of_kernels(spec)
     return {"bytes_read": read, "bytes_written": written, "method": "model"}
+
+
+def _found_states(spec: RunSpec) -> int:
+    """The states that the chunks of linear attention find, which one kernel writes and another reads."""
+    if spec.engine != "linear" or option(spec, "form") != "chunked":
+        return 0
+    chunks = ceil_div(spec.kv_len, option(spec, "chunk_size") or 16) if spec.attention.is_causal else 1
+    return 4 * chunks * state_numbers(spec)
 
 
 def _whole_matrices(spec: RunSpec) -> tuple[int, int]:

@@ -76,8 +76,10 @@ def admit(spec: RunSpec, budget_seconds: float) -> Estimate:
     if not exceeded:
         return cost
     fitting = _longest_that_fits(spec, all_limits)
-    pointer = "/inputs/c_kv" if spec.is_latent else "/inputs/q"
-    raise Refused([FieldProblem(pointer, limit.code, _refusal(limit, cost, fitting)) for limit in exceeded])
+    decides = spec.family.decides["k" if spec.is_latent else "q"]
+    raise Refused(
+        [FieldProblem(f"/inputs/{decides}", limit.code, _refusal(limit, cost, fitting)) for limit in exceeded]
+    )
 
 
 def admit_compile(spec: RunSpec, targets: Sequence[str]) -> None:

@@ -143,6 +143,7 @@ def _execute(run: Run) -> None:
                 input_info=outcome.input_info,
                 result={
                     "numerics": outcome.numerics,
+                    "comparison": outcome.comparison,
                     "timing": outcome.timing,
                     "memory": outcome.memory,
                     "traffic": outcome.traffic,

@@ -30,6 +30,9 @@ Engine = component(
             "max_head_dim": {"type": "integer", "nullable": True},
             "max_latent_dim": {"type": "integer", "nullable": True},
             "max_q_len": {"type": "integer", "nullable": True},
+            "computes": described(
+                "string", "Engines that compute the same can stand in for each other; others approximate it."
+            ),
             "notes": {"type": "array", "items": {"type": "string"}},
         },
         "required": ["name", "title", "summary", "features", "returns", "dtypes", "devices", "options"],

@@ -1,11 +1,12 @@
 """The body of a run and the run itself, as the OpenAPI document describes them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from api.openapi import JsonSchema, Problem, closed, component, described, ref
 from kernels.arrays import DISTRIBUTIONS
 from kernels.limits import MAX_BLOCK, MAX_SEED, MIN_BLOCK
-from kernels.registry import ENGINES
+from kernels.registry import ENGINES, declared
 from kernels.spec.array_input import BASE64_DTYPES
 from kernels.spec.attention import KV_DTYPES, MAX_ITERS, MAX_WARMUP
 from kernels.spec.kinds import BOOLEAN, INTEGER, LIST, NUMBER, Field, Kinds
@@ -185,6 +186,22 @@ Attention = component(
     ),
     Rope,
 )
+
+
+def declared_option(schemas: Mapping[str, JsonSchema]) -> JsonSchema:
+    """An option as its engines declare it in JSON Schema: what any of them takes."""
+    of = "; ".join(f"{engine}: {schema['description']}" for engine, schema in schemas.items())
+    enums = [value for schema in schemas.values() for value in schema.get("enum", [])]
+    if enums:
+        kind: JsonSchema = {"enum": list(dict.fromkeys(enums)), "nullable": None in enums}
+        kind["type"] = "integer" if any(isinstance(value, int) for value in enums) else "string"
+        return {**kind, "description": of}
+    schema = next(iter(schemas.values()))
+    types = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+    limits: JsonSchema = {n: schema[n] for n in ("minimum", "maximum", "default") if n in schema}
+    return {"type": types[0], "nullable": "null" in types, **limits, "description": of}
+
+
 BLOCK: JsonSchema = {
     "type": "integer",
     "minimum": MIN_BLOCK,
@@ -202,11 +219,7 @@ Options = component(
             "page_size": nullable({"type": "integer", "minimum": 1}),
             "kv_dtype": {**choice(*KV_DTYPES), "enum": [*KV_DTYPES, None], "nullable": True, "default": None},
             "kv_scale": choice("per_tensor", "per_token_head", default="per_token_head"),
-            "form": {
-                **choice("expanded", "absorbed"),
-                "enum": ["expanded", "absorbed", None],
-                "nullable": True,
-            },
+            **{name: declared_option(schemas) for name, schemas in declared().items()},
         },
         description="How to compute, never what. Options that the engine does not use are refused.",
     ),
@@ -313,6 +326,18 @@ RunResult = component(
                     "additionalProperties": True,
                 },
             ),
+            "comparison": {
+                **open_object(
+                    "How far an engine that computes something else is from exact softmax attention on the "
+                    "same inputs, in float64; null for softmax engines, and where a state came from before.",
+                    **{"with": {"type": "string"}},
+                    max_abs_err=ResultNumber,
+                    max_rel_err=ResultNumber,
+                    rmse=ResultNumber,
+                    rel_err={**ResultNumber, "description": "‖out − exact‖ / ‖exact‖, Frobenius."},
+                ),
+                "nullable": True,
+            },
             "timing": open_object(
                 "How long one execution took, and what that says about real hardware.",
                 method=choice("cuda_event", "wall", "interpreter"),

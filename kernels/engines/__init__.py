@@ -4,6 +4,9 @@
 (bfloat16 as float32 holding bfloat16 values). ``prepare`` moves them to where they are computed on;
 ``compute`` is the part that is timed; ``collect`` brings its results back as numpy, canonical again.
 
+A module that computes anything but softmax attention also has ``expected(spec, arrays, wanted, checkpoint)``,
+which gives the ``wanted`` results in float64, by name, and how far from each rounding may take its own.
+
 A module of Triton kernels also has ``KERNEL_VERSION``, a digest of their source, and ``kernels_of(spec,
 arrays, place)``, which yields ``(name, kernel, arguments)`` for every kernel that running ``spec`` launches,
 the one that the engine is about first. The arguments are those of a launch, but for the pointers, which

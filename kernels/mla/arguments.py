@@ -17,7 +17,7 @@ from kernels.integers import ceil_div
 from kernels.mla.forms import projection_tiles
 from kernels.mla.kernel import latent_attention, project, share_columns
 from kernels.operands import Operands
-from kernels.spec.latent import MLA_INPUTS
+from kernels.spec.families import MLA_INPUTS
 from kernels.tuning import Tiling
 
 SHARED_BLOCK = 32  # rows of a program of ``share_columns`` on a GPU

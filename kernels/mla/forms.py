@@ -51,9 +51,8 @@ def multiply_adds(spec: RunSpec, form: str) -> int:
 
 def chosen_form(spec: RunSpec) -> str:
     """As asked for in the options, else the one with fewer multiply-adds; absorbed where they are equal."""
-    if spec.options.form is not None:
-        return spec.options.form
-    return min(reversed(FORMS), key=lambda form: multiply_adds(spec, form))
+    asked: str | None = spec.options.more.get("form")
+    return asked or min(reversed(FORMS), key=lambda form: multiply_adds(spec, form))
 
 
 def tilings(spec: RunSpec, target: str | None) -> dict[str, Tiling]:

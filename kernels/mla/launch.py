@@ -24,7 +24,7 @@ from kernels.flash.rotation import recorder, rotator
 from kernels.mla.arguments import LatentShapes, absorbed_launches, expanded_launches, latent_terms
 from kernels.mla.forms import FORMS, chosen_form, multiply_adds, tilings
 from kernels.operands import Latents, Operands, operands, zero_beyond
-from kernels.spec.latent import MLA_INPUTS
+from kernels.spec.families import MLA_INPUTS
 from kernels.spec.model import RunSpec
 from kernels.tuning import Tiles, Tiling
 
@@ -93,7 +93,7 @@ def form_note(spec: RunSpec, form: str) -> str:
     """What a result says of its form, and why it was that one."""
     (other,) = (name for name in FORMS if name != form)
     mine, its = multiply_adds(spec, form), multiply_adds(spec, other)
-    if spec.options.form is not None:
+    if spec.options.more.get("form") is not None:
         why = "as asked for"
     elif mine == its:
         why = "chosen since it makes no keys and values"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kernels.limits import MAX_BLOCK, MAX_BLOCK_ELEMENTS, MAX_EXACT, MIN_BLOCK
+from kernels.spec.declared import SHARED, Declared, read_declared
 from kernels.spec.kinds import read_kind
 from kernels.spec.model import Attention, Options, Positions, Rope, Slopes, Timing
 from kernels.spec.patterns import PATTERNS
@@ -24,7 +25,6 @@ MAX_PAGE_SIZE = 65_536
 MAX_WARMUP, MAX_ITERS = 100, 1000
 
 ATTENTION_FIELDS = tuple(Attention.__dataclass_fields__)
-OPTION_FIELDS = tuple(Options.__dataclass_fields__)
 ROPE_FIELDS = tuple(Rope.__dataclass_fields__)
 KV_DTYPES = ("int8", "fp8_e4m3", "fp8_e5m2")
 KV_SCALES = ("per_token_head", "per_tensor")  # the default first
@@ -55,9 +55,10 @@ def parse_attention(value: object, problems: Problems) -> Attention:
     )
 
 
-def parse_options(value: object, problems: Problems) -> Options:
-    """The ``options`` object."""
-    reader = ObjectReader(value, "/options", problems, OPTION_FIELDS)
+def parse_options(value: object, engine: str, declared: Declared, problems: Problems) -> Options:
+    """The ``options`` object: those that engines share, and those that single ones have ``declared``, as
+    sent."""
+    reader = ObjectReader(value, "/options", problems, (*SHARED, *declared))
     block_m, block_n = _block(reader, "block_m"), _block(reader, "block_n")
     if block_m and block_n and block_m * block_n > MAX_BLOCK_ELEMENTS:
         detail = (
@@ -72,7 +73,7 @@ def parse_options(value: object, problems: Problems) -> Options:
         page_size=reader.integer_or_null("page_size", 1, MAX_PAGE_SIZE),
         kv_dtype=reader.choice_or_null("kv_dtype", KV_DTYPES),
         kv_scale=reader.choice("kv_scale", KV_SCALES[0], KV_SCALES),
-        form=reader.choice_or_null("form", ("expanded", "absorbed")),
+        more=read_declared(reader.fields, engine, declared, problems),
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from kernels.spec.families import BESIDE, PLAIN, Family, family_of
 from kernels.spec.results import GRADIENTS
 
 Positions = int | tuple[int, ...] | tuple[tuple[int, ...], ...] | None
@@ -84,7 +85,7 @@ class Options:
     page_size: int | None = None
     kv_dtype: str | None = None
     kv_scale: str = "per_token_head"
-    form: str | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)  # those that single engines declare, by name
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,13 @@ class RunSpec:
 
     @property
     def rank(self) -> int:
-        """Rank of q as sent: 2, 3 or 4."""
-        return len(self.inputs["q_nope" if self.is_latent else "q"].shape)
+        """Rank of q, or of what decides it, as sent: 2, 3 or 4."""
+        return len(self.inputs[self.family.first].shape)
+
+    @property
+    def family(self) -> Family:
+        """Which inputs are there: q, k and v, or others in their place."""
+        return family_of(self.inputs)
 
     @property
     def is_packed(self) -> bool:
@@ -127,34 +133,27 @@ class RunSpec:
 
     @property
     def is_latent(self) -> bool:
-        """Whether the inputs are those of MLA (``kernels.spec.latent``), from which q, k and v are made."""
+        """Whether the inputs are those of MLA (``kernels.spec.families``)."""
         return "c_kv" in self.inputs
 
     def canonical_shape(self, name: str) -> tuple[int, int, int, int]:
         """``[batch, heads, len, dim]`` of q, k, v, the past or dout (a page keeps its own order).
 
-        With MLA inputs, of the q, k and v that are made from them, and of themselves: c_kv and k_rope have
-        one head, w_uk and w_uv are ``[1, heads, d_c, dim]``.
+        With inputs in the place of q, k and v, of those that are made from them, and of themselves, with 1
+        for the axes that they lack: c_kv of MLA has one head, w_uk is ``[1, heads, d_c, dim]``.
         """
-        if self.is_latent and name in {"q", "k", "v"}:
-            return self._expanded_shape(name)
+        family = self.family
+        if name in family.made:
+            return family.made_shape(name, {given: it.shape for given, it in self.inputs.items()})
         shape = self.inputs[name].shape
-        if name in {"c_kv", "k_rope"}:
-            shape = (*shape[:-2], 1, *shape[-2:])
+        if name in BESIDE or (family is not PLAIN and name in family.axes):
+            return family.canonical_shape(name, shape, 4 if self.is_packed else self.rank)
         pages = self.is_paged and name in {"k", "v"}
         if self.is_packed and name in {"q", "k", "v", "dout"} and not pages:
             heads = self.num_heads if name in {"q", "dout"} else self.num_kv_heads
             return (shape[0], heads, shape[1], shape[2] // heads if heads else 0)
         padded = (1,) * (4 - len(shape)) + shape
         return (padded[0], padded[1], padded[2], padded[3])
-
-    def _expanded_shape(self, name: str) -> tuple[int, int, int, int]:
-        """Of q, k or v as made from MLA inputs."""
-        batch, heads, length, dim = self.canonical_shape("q_nope")
-        if name != "q":
-            length = self.inputs["c_kv"].shape[-2]
-        dim = self.inputs["w_uv"].shape[-1] if name == "v" else dim + self.inputs["q_rope"].shape[-1]
-        return batch, heads, length, dim
 
     @property
     def batch(self) -> int:
@@ -248,7 +247,7 @@ class RunSpec:
             inputs={name: _input_from_dict(value) for name, value in data["inputs"].items()},
             attention=Attention(**attention),
             returns=tuple(data["return"]),
-            options=Options(**data["options"]),
+            options=_options_from_dict(data["options"]),
             timing=Timing(**data["timing"]),
         )
 
@@ -274,9 +273,18 @@ def _input_from_dict(data: Mapping[str, Any]) -> InputSpec:
     )
 
 
+def _options_from_dict(data: Mapping[str, Any]) -> Options:
+    shared = {f.name for f in fields(Options)}
+    more = {name: value for name, value in data.items() if name not in shared}
+    return Options(**{name: value for name, value in data.items() if name in shared}, more=more)
+
+
 def _to_json(value: Any) -> Any:
     """Dataclasses become objects, tuples lists, infinities strings."""
-    if isinstance(value, Attention | Options | Timing | Rope):
+    if isinstance(value, Options):
+        shared = {f.name: getattr(value, f.name) for f in fields(value) if f.name != "more"}
+        return {**shared, **value.more}
+    if isinstance(value, Attention | Timing | Rope):
         return {f.name: _to_json(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, tuple):
         return [_to_json(item) for item in value]

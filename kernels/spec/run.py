@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 import numpy as np
 
 from kernels import refusals, registry
 from kernels.arrays import Array
 from kernels.spec.array_input import ArrayParser, LoadUpload
 from kernels.spec.attention import parse_attention, parse_options, parse_timing
-from kernels.spec.latent import MLA_INPUTS, check_company, required_inputs
+from kernels.spec.declared import with_defaults
+from kernels.spec.families import (
+    BESIDE,
+    FULL,
+    PLAIN_INPUTS,
+    REPLACING,
+    Family,
+    check_company,
+    family_of,
+)
 from kernels.spec.model import InputSpec, ParsedRun, RunSpec
 from kernels.spec.patterns import pattern_problems
 from kernels.spec.problems import MALFORMED, TOO_LARGE, Problems, join, nearest, one_of, show
@@ -25,7 +37,8 @@ DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 LENGTHS = ("q_lens", "kv_lens")
 INPUTS = (
-    "q", "k", "v", "attn_mask", "past_key", "past_value", *LENGTHS, "block_table", "dout", *MLA_INPUTS,
+    *PLAIN_INPUTS, "attn_mask", "past_key", "past_value", *LENGTHS, "block_table", "dout",
+    *dict.fromkeys((*BESIDE, *(name for family in REPLACING for name in family.axes))),
 )  # fmt: skip
 
 
@@ -50,10 +63,10 @@ def parse_run(
     inputs, arrays = _inputs(reader, engine, dtype, load_upload, max_elements)
     attention = parse_attention(reader.fields.get("attention", {}), problems)
     returns = _returns(reader)
-    options = parse_options(reader.fields.get("options", {}), problems)
+    options = parse_options(reader.fields.get("options", {}), engine, registry.declared(), problems)
     timing = parse_timing(reader.fields.get("timing", {}), problems)
     spec = RunSpec(engine, inputs, device, dtype, attention, returns, options, timing)
-    if set(required_inputs(engine, inputs)) <= inputs.keys() and not problems.under("/inputs"):
+    if set(_family(engine, inputs).required) <= inputs.keys() and not problems.under("/inputs"):
         check_shapes(spec, problems, max_elements)
         if not problems.found:
             check_values(spec, arrays, problems)
@@ -63,7 +76,8 @@ def parse_run(
     for problem in refusals.refused(spec):
         problems.add(problem.pointer, problem.code, problem.detail, problem.status)
     problems.raise_if_any()
-    return ParsedRun(spec, arrays)
+    options = with_defaults(spec.options, registry.ENGINES[engine].options)
+    return ParsedRun(replace(spec, options=options), arrays)
 
 
 def _engine(reader: ObjectReader) -> str:
@@ -74,10 +88,7 @@ def _engine(reader: ObjectReader) -> str:
     elif not isinstance(engine, str):
         reader.wrong_type("engine", f"the name of an engine: {one_of(registry.ENGINES)}")
     elif engine not in registry.ENGINES:
-        if engine in registry.PLANNED:
-            detail = f"engine {engine} is not there yet; the engines are {one_of(registry.ENGINES)}"
-        else:
-            detail = f"there is no engine {show(engine)}; {nearest(engine, registry.ENGINES)}"
+        detail = f"there is no engine {show(engine)}; {nearest(engine, registry.ENGINES)}"
         reader.problems.add("/engine", "unknown-engine", detail)
     return engine if isinstance(engine, str) else ""
 
@@ -111,18 +122,20 @@ def _inputs(
     described: dict[str, InputSpec] = {}
     arrays: dict[str, Array] = {}
     given = [name for name in INPUTS if reader.has(name)]
-    for name in required_inputs(engine, given) if isinstance(body.fields["inputs"], dict) else ():
+    family = _family(engine, given)
+    for name in family.required if isinstance(body.fields["inputs"], dict) else ():
         if name not in given:
             detail = f"{name} is required: nested lists, base64, a seed with a shape, or an upload"
             problems.add(reader.at(name), "required", detail, MALFORMED)
-    check_company(engine, given, problems)
+    takes_no_other = engine in registry.ENGINES and registry.ENGINES[engine].takes == family.required
+    check_company(family, engine if takes_no_other else None, given, problems)
     total = 0
     for name in given:
         parsed: tuple[InputSpec, Array | None] | None
         if name in LENGTHS:
             parsed = _lengths(reader, name)
         else:
-            made_as = "float32" if name == "attn_mask" else dtype
+            made_as = "float32" if name == "attn_mask" or name in FULL else dtype
             parsed = parser.parse(reader.fields[name], reader.at(name), made_as)
         if parsed is None:
             continue
@@ -137,6 +150,12 @@ def _inputs(
         detail = f"the inputs have {total:,} elements together; at most {max_elements:,} are accepted"
         problems.add("/inputs", "too-large", detail, TOO_LARGE)
     return described, arrays
+
+
+def _family(engine: str, given: Iterable[str] = ()) -> Family:
+    """That of the inputs given, where an engine takes several."""
+    known = registry.ENGINES.get(engine)
+    return family_of(given, known.takes if known else PLAIN_INPUTS)
 
 
 def _lengths(reader: ObjectReader, name: str) -> tuple[InputSpec, Array] | None:

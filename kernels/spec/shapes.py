@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels.spec.latent import check_latents
+from kernels.spec.families import PLAIN, check_beside, check_family
 from kernels.spec.model import Positions, RunSpec
 from kernels.spec.problems import TOO_LARGE, Problems, join
 from kernels.spec.rope import rotated_dim
@@ -15,8 +15,8 @@ def check_shapes(spec: RunSpec, problems: Problems, max_elements: int) -> None:
     """Note every disagreement between the shapes of the inputs and of the lists in ``attention``, and more
     rows than ``max_elements``."""
     before = len(problems.found)
-    if spec.is_latent:
-        check_latents(spec, max_elements, problems)
+    if spec.family is not PLAIN:
+        check_family(spec, max_elements, problems)
     elif _ranks_are_right(spec, problems) and _packing_is_right(spec, problems):
         _check_qkv(spec, max_elements, problems)
     if len(problems.found) > before:
@@ -24,6 +24,7 @@ def check_shapes(spec: RunSpec, problems: Problems, max_elements: int) -> None:
     _check_rows(spec, max_elements, problems)
     if len(problems.found) > before:
         return
+    check_beside(spec, problems)
     _check_past(spec, problems)
     _check_lengths(spec, problems)
     _check_mask(spec, problems)
@@ -145,7 +146,7 @@ def _check_rows(spec: RunSpec, most: int, problems: Problems) -> None:
                 f"{name} has {rows:,} rows (batch {spec.batch:,} × {heads:,} heads × length {length:,}); at "
                 f"most {most:,} are accepted: lower the batch, the heads or the length"
             )
-            pointer = join("/inputs", name if not spec.is_latent else {"q": "q_nope", "k": "c_kv"}[name])
+            pointer = join("/inputs", spec.family.decides[name])
             problems.add(pointer, "too-large", detail, TOO_LARGE)
 
 

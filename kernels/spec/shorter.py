@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kernels.spec.families import PLAIN, PLAIN_INPUTS
 from kernels.spec.model import Attention, Positions, RunSpec
 
 
@@ -18,19 +19,22 @@ def shortened(spec: RunSpec, part: int, whole: int) -> RunSpec:
         return max(min(length, 1), length * part // whole)
 
     q_len, kv_len = scaled(spec.q_len), scaled(spec.kv_len)
-    lengths = dict.fromkeys(("q", "dout", "q_nope", "q_rope"), q_len)
-    if spec.is_latent:
-        lengths |= dict.fromkeys(("c_kv", "k_rope"), kv_len)
-    elif spec.is_paged:
+    axes = {"q_len": q_len, "kv_len": kv_len, "len": q_len}
+    lengths = dict.fromkeys(("q", "dout"), q_len)
+    if spec.is_paged:
         page = spec.inputs["k"].shape[1]
         blocks = max(1, kv_len // page) if kv_len else 0
         kv_len = blocks * page
-    else:
+    elif spec.family is PLAIN:
         fresh = scaled(spec.canonical_shape("k")[2])
         lengths |= dict.fromkeys(("k", "v"), fresh) | dict.fromkeys(
             ("past_key", "past_value"), kv_len - fresh
         )
     shapes = {name: given.shape for name, given in spec.inputs.items()}
+    named = [name for name in spec.family.axes if name in shapes and name not in PLAIN_INPUTS]
+    for name in named:
+        own = spec.family.axes_of(name, 4 if spec.is_packed else spec.rank)
+        shapes[name] = tuple(axes.get(axis, length) for axis, length in zip(own, shapes[name], strict=True))
     for name in lengths.keys() & shapes.keys():
         shapes[name] = (*shapes[name][:-2], lengths[name], shapes[name][-1])
     if spec.is_paged:

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from kernels.arrays import Array, largest
-from kernels.spec.latent import MLA_INPUTS
+from kernels.spec.families import FULL, NAMED
 from kernels.spec.model import RunSpec
 from kernels.spec.problems import Problems, join
 
-ROUNDED = ("q", "k", "v", "past_key", "past_value", "dout", *MLA_INPUTS)
+HEADED = tuple(dict.fromkeys((*NAMED, "past_key", "past_value", "dout")))  # [batch, heads, ·, ·], canonical
+ROUNDED = tuple(name for name in HEADED if name not in FULL)
 QUERIES = ("q", "dout", "q_nope", "q_rope")  # as long as q_lens say, the others as kv_lens do
+FORGETTING = "log_decay"  # of which −∞ is a value
 INTEGERS = ("q_lens", "kv_lens", "block_table")
 
 
@@ -26,7 +28,7 @@ def check_values(spec: RunSpec, arrays: Mapping[str, Array], problems: Problems)
     if problems.found:
         return  # they say which numbers are read
     for name, array in arrays.items():
-        if name in ROUNDED:
+        if name in HEADED:
             _check_numbers(name, array, spec, arrays, problems)
         elif name == "attn_mask":
             _check_mask(array, problems)
@@ -48,11 +50,13 @@ def _check_numbers(
     if array.dtype == np.bool_:
         problems.add(pointer, "boolean", f"{name} holds booleans; send numbers")
         return
-    limit = largest(spec.dtype)
+    dtype = spec.dtype if name in ROUNDED else "float32"
+    limit = largest(dtype)
     # In float64: compared as float16, the limit of float32 would itself be infinite. What is beyond float64
     # (a long double of an upload) becomes infinite there, which is what is looked for.
     with np.errstate(over="ignore", invalid="ignore"):
-        wrong = ~(np.abs(array.astype(np.float64, copy=False)) <= limit)
+        wide = array.astype(np.float64, copy=False)
+        wrong = ~(np.abs(wide) <= limit) & ~((name == FORGETTING) & np.isneginf(wide))
     if wrong.any():
         wrong = wrong & _is_read(name, array, spec, arrays)
     if not wrong.any():
@@ -60,7 +64,7 @@ def _check_numbers(
     where = np.unravel_index(int(wrong.argmax()), wrong.shape)
     index, value = [int(i) for i in where], array[where]
     if np.isfinite(value):
-        detail = f"{value:g} at index {index} is beyond {spec.dtype}, whose largest value is {limit:g}"
+        detail = f"{value:g} at index {index} is beyond {dtype}, whose largest value is {limit:g}"
         problems.add(pointer, "too-large-number", detail)
     else:
         detail = f"{value} at index {index}; {name} must be finite"
@@ -72,7 +76,7 @@ def _is_read(name: str, array: Array, spec: RunSpec, arrays: Mapping[str, Array]
     if spec.is_paged and name in ("k", "v"):
         return np.asarray(np.broadcast_to(_slots_read(spec, arrays)[:, :, None, None], array.shape))
     lengths = arrays.get("q_lens" if name in QUERIES else "kv_lens")
-    if lengths is None or name in ("w_uk", "w_uv"):
+    if lengths is None or name in ("w_uk", "w_uv", *FULL):
         return np.ones(array.shape, dtype=np.bool_)
     if name in ("k", "v") and "past_key" in spec.inputs:
         lengths = lengths - spec.inputs["past_key"].shape[-2]  # kv_lens counts the past, which comes first

@@ -7,7 +7,9 @@ import numpy as np
 from django.utils.translation import gettext as _
 
 from kernels.arrays import generate, to_jsonable
-from kernels.spec import RunSpec
+from kernels.registry import ENGINES
+from kernels.spec import Options, RunSpec
+from kernels.spec.declared import with_defaults
 from lab import matrices
 from lab.forms import ARRAYS, POINTERS
 from workers import artifacts
@@ -20,7 +22,8 @@ PLACEHOLDER = "UPLOAD_ID"
 def body_of(run: Run) -> dict[str, Any]:
     """The body of `POST /api/v1/runs` that repeats `run`; arrays too many to type are left as uploads."""
     spec = RunSpec.from_dict(run.spec)
-    body = differences(spec.to_dict(), RunSpec(spec.engine, spec.inputs).to_dict())
+    usual = with_defaults(Options(), ENGINES[spec.engine].options)
+    body = differences(spec.to_dict(), RunSpec(spec.engine, spec.inputs, options=usual).to_dict())
     sent = submitted(run, spec)
     inputs = {name: array_of(name, given, sent) for name, given in run.spec["inputs"].items()}
     return {"engine": spec.engine, **body, "inputs": inputs}
@@ -30,9 +33,9 @@ def differences(value: Mapping[str, Any], default: Mapping[str, Any]) -> dict[st
     """What of a nested object is not as it would be anyway."""
     found: dict[str, Any] = {}
     for name, item in value.items():
-        if item == default[name]:
+        if item == default.get(name):
             continue
-        nested = isinstance(item, dict) and isinstance(default[name], dict)
+        nested = isinstance(item, dict) and isinstance(default.get(name), dict)
         found[name] = differences(item, default[name]) if nested else item
     return found
 

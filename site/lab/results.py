@@ -61,6 +61,7 @@ def result(run: Run, spec: RunSpec, request: HttpRequest) -> dict[str, Any]:
         "map": map_section(loaded, spec, choice, map_address(run, choice, request)) if maps else None,
         "out": out_section(loaded, spec, choice),
         "accuracy": accuracy(found.get("numerics") or {}),
+        "comparison": comparison(found.get("comparison") or {}),
         "timing": timing(found.get("timing") or {}, run.environment or {}),
         "memory": memory(found.get("memory") or {}),
         "traffic": traffic(found.get("traffic") or {}),
@@ -219,6 +220,17 @@ def accuracy(numerics: Mapping[str, Any]) -> dict[str, Any] | None:
         "max_abs_err": scientific(numerics.get("max_abs_err")),
         "bound": scientific(numerics.get("bound")),
     }
+
+
+def comparison(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How far something else than softmax attention is from it; nothing for softmax attention."""
+    names = {
+        "rel_err": _("relative error of the whole output"),
+        "max_abs_err": _("largest error"),
+        "max_rel_err": _("largest relative error"),
+        "rmse": _("root mean square error"),
+    }
+    return [(label, scientific(found[key])) for key, label in names.items() if found.get(key) is not None]
 
 
 def scientific(value: Any) -> str:

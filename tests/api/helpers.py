@@ -76,6 +76,7 @@ def compute(run_id):
         input_info=done.input_info,
         result={
             "numerics": done.numerics,
+            "comparison": done.comparison,
             "timing": done.timing,
             "memory": done.memory,
             "traffic": done.traffic,

@@ -9,7 +9,7 @@ from openapi_schema_validator import OAS30Validator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT4
 
-from tests.api.helpers import compute
+from tests.api.helpers import assert_problem, compute
 
 pytestmark = pytest.mark.django_db
 
@@ -137,3 +137,102 @@ def test_results_have_the_rank_of_the_input(api, shape, past):
         "weights": (*rows, 5),
         "present_key": (*keys, 4),
     } | dict.fromkeys(["dq", "dk", "dv"], shape)
+
+
+def test_linear_attention_beside_exact_attention(api):
+    body = {
+        "engine": "linear",
+        "inputs": {"q": seeded(1, 4, 20, 8), "k": seeded(1, 2, 20, 8), "v": seeded(1, 2, 20, 6)},
+        "attention": {"is_causal": True},
+        "options": {"form": "chunked", "chunk_size": 16},
+        "return": ["out", "state", "normaliser"],
+        **TIMING,
+    }
+    run = whole_run(api, body)
+    result = run["result"]
+    shapes = {name: np.shape(result[name]) for name in body["return"]}
+    assert shapes == {"out": (1, 4, 20, 6), "state": (1, 2, 8, 6), "normaliser": (1, 2, 8)}
+    assert result["numerics"]["within_bound"] is True
+    assert result["comparison"]["with"] == "softmax"
+    assert 0 < result["comparison"]["rel_err"] < 2
+    assert run["spec"]["options"]["feature_map"] == "elu1"
+    exact = whole_run(api, {**body, "engine": "reference", "options": {}, "return": ["out"]})
+    difference = np.array(result["out"]) - np.array(exact["result"]["out"])
+    assert result["comparison"]["max_abs_err"] == pytest.approx(np.abs(difference).max(), rel=1e-5)
+    assert exact["result"]["comparison"] is None
+
+
+def test_a_gated_delta_rule_goes_on_from_its_state(api):
+    def body(inputs):
+        given = {name: b64(array.astype(np.float32)) for name, array in inputs.items()}
+        options = {"feature_map": "identity"}
+        return {"engine": "linear", "inputs": given, "attention": {"is_causal": True}, "options": options,
+                "return": ["out", "state"], **TIMING}  # fmt: skip
+
+    random = np.random.default_rng(5)
+    k = random.standard_normal((1, 1, 12, 4))
+    inputs = {
+        "q": random.standard_normal((1, 1, 12, 4)), "k": k / np.linalg.norm(k, axis=-1, keepdims=True),
+        "v": random.standard_normal((1, 1, 12, 3)), "beta": random.uniform(0, 1, (1, 1, 12)),
+        "log_decay": -random.uniform(0, 1, (1, 1, 12)),
+    }  # fmt: skip
+    whole = whole_run(api, body(inputs))["result"]
+    first = whole_run(api, body({name: array[:, :, :7] for name, array in inputs.items()}))["result"]
+    rest = {name: array[:, :, 7:] for name, array in inputs.items()}
+    second = whole_run(api, body({**rest, "initial_state": np.array(first["state"])}))["result"]
+    out = np.concatenate([first["out"], second["out"]], 2)
+    np.testing.assert_allclose(out, whole["out"], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(second["state"], whole["state"], rtol=1e-4, atol=1e-5)
+    assert whole["comparison"]["rel_err"] > 0
+    assert second["comparison"] is None
+
+
+def test_a_performer_and_its_features(api):
+    body = {
+        "engine": "performer",
+        "inputs": {name: {**seeded(2, 9, 4), "distribution": "uniform"} for name in "qkv"},
+        "options": {"num_features": 1024, "features_seed": 3, "orthogonal": True},
+        **TIMING,
+    }
+    result = whole_run(api, body)["result"]
+    assert result["numerics"]["within_bound"] is True
+    assert result["comparison"]["rel_err"] < 0.1
+
+
+@pytest.mark.parametrize("form", ["recurrent", "scan", "chunked"])
+def test_a_selective_scan(api, form):
+    body = {
+        "engine": "scan",
+        "inputs": {
+            "x": seeded(2, 2, 10, 4), "b": seeded(2, 1, 10, 3), "c": seeded(2, 1, 10, 3),
+            "delta": b64(np.full((2, 2, 10, 1), 0.5)), "a": [[[-1.0]], [[-2.0]]],
+            "d_skip": [[1, 1, 1, 1], [0, 0, 0, 0]],
+        },
+        "options": {"form": form},
+        "return": ["out", "state"],
+        **TIMING,
+    }  # fmt: skip
+    run = whole_run(api, body)
+    assert np.shape(run["result"]["out"]) == (2, 2, 10, 4)
+    assert np.shape(run["result"]["state"]) == (2, 2, 4, 3)
+    assert run["result"]["numerics"]["within_bound"] is True
+    assert run["result"]["comparison"]["rel_err"] > 0
+    assert file(api, run, "state.npy").shape == (2, 2, 4, 3)
+
+
+@pytest.mark.parametrize(
+    ("changed", "pointer", "says"),
+    [
+        ({"options": {"num_features": 0}}, "/options/num_features", "between 1 and 4,096, not 0"),
+        ({"options": {"block_m": 16}}, "/options/block_m", "leave it out"),
+        ({"inputs": {"beta": seeded(3, 4)}}, "/inputs/beta", "[kv_heads, kv_len] = [2, 9]"),
+        ({"attention": {"softcap": 5}}, "/attention/softcap", "logit softcapping"),
+        ({"engine": "scan"}, "/inputs/x", "x is required"),
+    ],
+)
+def test_what_engines_beyond_softmax_refuse(api, changed, pointer, says):
+    body = {"engine": "performer", "inputs": dict.fromkeys("qkv", seeded(2, 9, 4)), **TIMING}
+    asked = {**body, **changed, "inputs": body["inputs"] | changed.get("inputs", {})}
+    assert_problem(
+        api.post("/runs", asked), 400 if changed.get("engine") else 422, pointer=pointer, says=says
+    )

@@ -24,15 +24,15 @@ from hypothesis import strategies as st
 from triton.runtime.errors import InterpreterError
 
 from kernels.refusals import features_asked
-from kernels.registry import ENGINES
+from kernels.registry import ENGINES, SOFTMAX
 from kernels.spec import RunSpec, SpecError
-from kernels.spec.latent import MLA_INPUTS
+from kernels.spec.families import MLA_INPUTS
 from kernels.spec.results import GRADIENTS
 from tests.kernels.cases import Arrays, cases
 from tests.kernels.fences import OutOfBoundsError, fences, poisoned_memory
 from tests.kernels.ways import KEY_LENGTHS, LENGTHS, REFERENCE, Problem, Way, latent_cases, on_ways
 
-TRITON = [name for name, engine in ENGINES.items() if engine.is_triton]
+TRITON = [name for name, engine in ENGINES.items() if engine.is_triton and engine.computes == SOFTMAX]
 EXAMPLES = 30  # of each engine
 SETTINGS = settings(
     deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
@@ -220,7 +220,7 @@ def test_the_specs_ask_for_everything_that_the_engine_declares(engine: str) -> N
         spec, _ = asked
         drawn.update(feature for feature, _, _ in features_asked(spec))
         for name, values in options.items():
-            values.add(getattr(spec.options, name))
+            values.add(spec.to_dict()["options"][name])
 
     look()
     assert ENGINES[engine].features <= drawn

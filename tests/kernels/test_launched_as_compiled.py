@@ -95,6 +95,25 @@ LATENTS = {
     "q_nope": seeded(2, 3, 5, 16), "q_rope": seeded(2, 3, 5, 8), "c_kv": seeded(2, 33, 32),
     "k_rope": seeded(2, 33, 8), "w_uk": seeded(3, 32, 16), "w_uv": seeded(3, 32, 24),
 }  # fmt: skip
+LINEAR = {
+    "chunked": ["chunk_outputs", "chunk_states"], "recurrent": ["token_steps"], "parallel": ["quadratic"]
+}  # fmt: skip
+STATE = {"initial_state": seeded(2, 2, 32, 24)}
+
+
+def linear(form: str, inputs: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+    fields = {"attention": {"is_causal": True}, "options": {"form": form, **options}}
+    return run("linear", 77, inputs, **fields)
+
+
+def scan(form: str, inputs: dict[str, Any] | None = None) -> dict[str, Any]:
+    given = {
+        "x": seeded(2, 4, 77, 24), "b": seeded(2, 2, 77, 16), "c": seeded(2, 2, 77, 16),
+        "delta": seeded(2, 4, 77, 1), "a": seeded(4, 1, 1),
+    }  # fmt: skip
+    return {"engine": "scan", "dtype": "float16", "inputs": given | (inputs or {}), "options": {"form": form}}
+
+
 TARGETS = ["sm_80", "sm_90"]
 SPLIT, EXPANDED = ["decode_split", "merge_splits"], {"form": "expanded"}
 CASES = [
@@ -134,7 +153,14 @@ CASES = [
         {"engine": "mla", "dtype": "bfloat16", "inputs": LATENTS, "options": EXPANDED},
         ["flash_forward", "project", "project", "share_columns"],
     ),
-]
+    *((linear(form), kernels) for form, kernels in LINEAR.items()),
+    (linear("chunked", {"beta": seeded(2, 2, 77), "log_decay": seeded(2, 2, 77), **STATE},
+            feature_map="identity"), LINEAR["chunked"]),
+    (linear("chunked", chunk_size=16), LINEAR["chunked"]),
+    (scan("chunked"), ["scan_chunks"]),
+    (scan("recurrent"), ["scan_steps"]),
+    (scan("scan", {"initial_state": seeded(2, 4, 24, 16), "d_skip": seeded(4, 24)}), ["scan_chunks"]),
+]  # fmt: skip
 
 
 def compare(cases: list[tuple[dict[str, Any], str, bool]]) -> list[dict[str, Any]]:

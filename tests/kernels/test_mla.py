@@ -21,7 +21,7 @@ from kernels.flash.logits import Terms
 from kernels.mla import launch
 from kernels.mla.forms import chosen_form, multiply_adds
 from kernels.spec import FieldProblem, InputSpec, RunSpec, SpecError, parse_run
-from kernels.spec.latent import MLA_INPUTS, axes_of
+from kernels.spec.families import MLA, MLA_INPUTS
 from kernels.targets import TARGETS
 from kernels.tiles import tile_problems
 from tests.kernels.cases import Arrays, canonical, compute
@@ -36,7 +36,8 @@ def request(engine: str = "mla", rank: int = 4, seed: int = 0, **fields: Any) ->
     """The body of a run; ``fields`` that are sizes replace those of SIZES, ``inputs`` are added."""
     sizes = SIZES | {name: fields.pop(name) for name in tuple(fields) if name in SIZES}
     inputs = {
-        name: {"seed": seed, "shape": [sizes[axis] for axis in axes_of(name, rank)]} for name in MLA_INPUTS
+        name: {"seed": seed, "shape": [sizes[axis] for axis in MLA.axes_of(name, rank)]}
+        for name in MLA_INPUTS
     } | fields.pop("inputs", {})
     return {"engine": engine, "inputs": inputs, "return": ["out", "lse"], **fields}
 
@@ -107,7 +108,7 @@ def test_axes_that_are_left_out_are_left_out_everywhere(rank: int) -> None:
     shape = tuple(
         sizes[axis]
         for axis in ("batch", "heads", "q_len", "d_v")
-        if axis in axes_of("q_nope", rank) or axis == "d_v"
+        if axis in MLA.axes_of("q_nope", rank) or axis == "d_v"
     )
     assert outcome.arrays["out"].shape == shape
     assert outcome.arrays["lse"].shape == shape[:-1]
@@ -221,7 +222,7 @@ def bodies(draw: st.DrawFn) -> tuple[dict[str, Any], Arrays]:
     }  # fmt: skip
     batch, heads, n, m = (sizes[name] for name in ("batch", "heads", "q_len", "kv_len"))
     uploads = {
-        name: rng.standard_normal([sizes[axis] for axis in axes_of(name, 4)])
+        name: rng.standard_normal([sizes[axis] for axis in MLA.axes_of(name, 4)])
         / max(sizes["d_c"], 1) ** (name[0] == "w")
         for name in MLA_INPUTS
     }
@@ -335,7 +336,7 @@ def test_few_queries_are_absorbed_and_many_expanded() -> None:
     sizes = {"batch": 1, "heads": 2, "kv_len": 2**20, "d_c": 512, "d_nope": 128, "d_rope": 64, "d_v": 128}
     inputs = {
         name: InputSpec(
-            tuple((sizes | {"q_len": 1})[axis] for axis in axes_of(name, 4)), "float32", "seed", 1
+            tuple((sizes | {"q_len": 1})[axis] for axis in MLA.axes_of(name, 4)), "float32", "seed", 1
         )
         for name in MLA_INPUTS
     }

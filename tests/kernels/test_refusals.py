@@ -13,7 +13,7 @@ from kernels import registry
 from kernels.limits import MAX_DECODE_LEN
 from kernels.registry import ENGINES, FEATURES
 from kernels.spec import SpecError, parse_run
-from kernels.spec.latent import AXES
+from kernels.spec.families import MLA, SCAN
 from kernels.spec.results import RESULTS
 
 Body = dict[str, Any]
@@ -38,7 +38,13 @@ def latents(q_len: int = 3, v_dim: int = 4) -> Body:
         "d_rope": 2,
         "d_v": v_dim,
     }
-    return {name: seeded(*(sizes[axis] for axis in axes)) for name, axes in AXES.items()}
+    return {name: seeded(*(sizes[axis] for axis in axes)) for name, axes in MLA.axes.items()}
+
+
+def scanned(length: int = 3, states: int = 4) -> Body:
+    sizes = {"batch": 1, "heads": 1, "groups": 1, "len": length, "channels": states, "states": states}
+    axes = {name: SCAN.axes[name] for name in SCAN.required}
+    return {name: seeded(*(sizes[axis] for axis in of)) for name, of in axes.items()}
 
 
 def refusals(body: Body) -> dict[str, str]:
@@ -143,7 +149,10 @@ def test_a_feature_that_no_engine_has_is_said_so(
 # -- requests that nobody thought of -------------------------------------------------------------------------
 
 # What may be asked for, in the words of a refusal, and how. "wide" and "long" change the shapes.
-OPTIONS = {"block_m": 32, "block_n": 16, "num_splits": 2, "page_size": 3, "form": "absorbed"}
+OPTIONS = {
+    "block_m": 32, "block_n": 16, "num_splits": 2, "page_size": 3, "form": "absorbed", "num_features": 8,
+    "normalise": True,
+}  # fmt: skip
 ASKED: dict[str, Callable[[Body], Any]] = {
     "dtype float64": lambda body: body.update(dtype="float64"),
     "device cuda": lambda body: body.update(device="cuda"),
@@ -169,7 +178,8 @@ ADVICE = re.compile(
 def build(kind: str, engine: str, asked: frozenset[str]) -> Body:
     q_len = MAX_DECODE_LEN + 1 if SHAPED[0] in asked else 3
     dim = 257 if SHAPED[1] in asked else 4
-    inputs = latents(q_len, dim) if kind == "latent" else dict.fromkeys("qkv", seeded(1, 1, q_len, dim))
+    made = {"latent": latents, "scan": scanned}.get(kind)
+    inputs = made(q_len, dim) if made else dict.fromkeys("qkv", seeded(1, 1, q_len, dim))
     if kind == "pages":
         inputs |= {**dict.fromkeys("kv", seeded(2, 3, 1, dim)), "block_table": [[0]]}
     body: Body = {"engine": engine, "inputs": inputs, "attention": {}, "options": {}, "return": ["out"]}
@@ -177,6 +187,14 @@ def build(kind: str, engine: str, asked: frozenset[str]) -> Body:
         if name in asked:
             ask(body)
     return body
+
+
+OWN = {"pages": FEATURES["paged"], "latent": FEATURES["mla"], "scan": FEATURES["scan"]}
+
+
+def can_be_asked(kind: str, engine: str) -> bool:
+    """Whether the inputs are those that the engine cannot do without."""
+    return engine not in {"plain": ("mla", "scan"), "pages": ("mla", "scan"), "scan": ("mla",)}.get(kind, ())
 
 
 def put_right(kind: str, asked: frozenset[str]) -> frozenset[str]:
@@ -192,27 +210,33 @@ def put_right(kind: str, asked: frozenset[str]) -> frozenset[str]:
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    st.sampled_from(["plain", "pages", "latent"]),
+    st.sampled_from(["plain", "pages", "latent", "scan"]),
     st.sampled_from(list(ENGINES)),
     st.frozensets(st.sampled_from([*ASKED, *SHAPED]), max_size=5),
 )
 def test_the_engines_that_a_refusal_names_accept_the_request_and_no_others(
     kind: str, engine: str, asked: frozenset[str]
 ) -> None:
-    if kind == "latent":  # which have neither a present nor gradients
+    if kind in {"latent", "scan"}:  # which have neither a present nor gradients
         asked -= {FEATURES["gradients"], *GRADIENTS, "the result present_key", "the result present_value"}
-    assume(kind == "latent" or engine != "mla")
+    assume(can_be_asked(kind, engine) and not (engine in {"linear", "scan"} and "the option form" in asked))
+    computes = ENGINES[engine].computes
     for pointer, detail in refusals(build(kind, engine, asked)).items():
         found = ADVICE.fullmatch(detail.partition("; ")[2])
         if found is None:
             assert re.search("leave (it|kv_dtype|kv_scale) out|leave it out|need dout", detail), detail
             continue
         lacks = re.split(", | and ", found["lacks"] or "")
-        changed = asked.difference(lacks)
+        if OWN.get(kind) in lacks:
+            continue  # without what its inputs say it is another request
+        changed, others = asked.difference(lacks), [name for name in ENGINES if can_be_asked(kind, name)]
+        if computes in lacks:
+            lacks.remove(computes)
+        else:
+            others = [name for name in others if ENGINES[name].computes == computes]
         assert found["lacks"] is None or len(asked) - len(changed) == len(lacks), (pointer, detail)
         if found["proviso"]:
             assert put_right(kind, asked) != asked
             changed = put_right(kind, changed)
-        others = [name for name in ENGINES if kind == "latent" or name != "mla"]
         able = [name for name in others if not refusals(build(kind, name, changed))]
         assert re.split(", | or ", found["able"]) == able, (pointer, detail)

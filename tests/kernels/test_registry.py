@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from kernels.engines.reference import reference
-from kernels.registry import ENGINES, FEATURES
-from kernels.spec.latent import PLAIN_INPUTS
+from kernels.registry import ENGINES, FEATURES, SOFTMAX
+from kernels.spec.families import PLAIN_INPUTS
 from tests.kernels.cases import compute, make
 
 
@@ -23,7 +23,9 @@ def test_descriptions_are_json_and_complete(engine: str) -> None:
     assert callable(importlib.import_module(ENGINES[engine].module).prepare)
 
 
-@pytest.mark.parametrize("engine", [name for name, engine in ENGINES.items() if engine.takes == PLAIN_INPUTS])
+@pytest.mark.parametrize(
+    "engine", [name for name, it in ENGINES.items() if it.takes == PLAIN_INPUTS and it.computes == SOFTMAX]
+)
 def test_every_declared_result_and_dtype_is_delivered(engine: str) -> None:
     declared = ENGINES[engine]
     for dtype in declared.dtypes:
@@ -37,6 +39,8 @@ def test_every_declared_result_and_dtype_is_delivered(engine: str) -> None:
 
 
 def test_the_engines_of_the_contract_are_there() -> None:
-    assert list(ENGINES) == ["reference", "eager", "sdpa", "flash", "decode", "paged", "mla"]
+    assert list(ENGINES) == [
+        "reference", "eager", "sdpa", "flash", "decode", "paged", "mla", "linear", "performer", "scan"
+    ]  # fmt: skip
     assert ENGINES["sdpa"].returns == {"out", "present_key", "present_value", "dq", "dk", "dv"}
     assert ENGINES["flash"].max_head_dim == 256

@@ -201,7 +201,7 @@ def test_the_normalised_spec_survives_json() -> None:
         (body(inputs={"p": Q}), "/inputs/p", 400, "unknown field p"),
         (body("flsh"), "/engine", 422, "did you mean flash?"),
         (body("xyz"), "/engine", 422, "use one of reference, eager"),
-        (body("performer"), "/engine", 422, "not there yet"),
+        (body("performr"), "/engine", 422, "did you mean performer?"),
         (body(7), "/engine", 400, "not 7"),  # type: ignore[arg-type]
         (body(tming={}), "/tming", 400, "did you mean timing?"),
         (body(attention={"is_casual": True}), "/attention/is_casual", 400, "did you mean is_causal?"),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kernels.limits import MAX_DECODE_LEN
 from kernels.registry import ENGINES
 from kernels.spec import RunSpec
-from kernels.spec.latent import MLA_INPUTS, axes_of
+from kernels.spec.families import MLA, MLA_INPUTS
 from kernels.spec.results import GRADIENTS, MATRICES
 from tests.kernels.cases import Arrays, Case, canonical, compute
 
@@ -240,7 +240,7 @@ def latent_cases(draw: st.DrawFn) -> Case:
         "d_v": draw(st.sampled_from([0, 1, 18])),
     }  # fmt: skip
     batch, heads, n, m = (sizes[name] for name in ("batch", "heads", "q_len", "kv_len"))
-    up = {name: rng.standard_normal([sizes[axis] for axis in axes_of(name, 4)]) for name in MLA_INPUTS}
+    up = {name: rng.standard_normal([sizes[axis] for axis in MLA.axes_of(name, 4)]) for name in MLA_INPUTS}
     inputs: dict[str, Any] = {}
     if draw(st.booleans()):
         inputs = {name: rng.integers(0, size + 1, batch) for name, size in (("q_lens", n), ("kv_lens", m))}

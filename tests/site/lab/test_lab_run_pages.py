@@ -262,6 +262,17 @@ def test_a_run_of_latents_has_a_page_and_says_that_the_form_has_no_fields_for_it
     assert "The inputs of this engine cannot be edited in the form." in edit.content.decode()
 
 
+def test_what_is_not_softmax_attention_is_shown_beside_it(client, submit, finish):
+    run = finish(submit(engine="linear", options={"form": "parallel"}, returns=("out",)))
+    assert "Against exact attention" not in page(client, run)  # nothing was compared yet
+    run.result["comparison"] = {"with": "softmax", "rel_err": 0.25, "max_abs_err": 0.5, "max_rel_err": "inf"}
+    run.save()
+    shown = text(page(client, run))
+    assert "Against exact attention" in shown
+    assert "relative error of the whole output 2.5e−1" in shown
+    assert "largest relative error inf" in shown
+
+
 def test_masked_cells_are_hatched_and_named(client, submit, finish):
     run = finish(submit(returns=("out", "masked_scores"), attention={"is_causal": True}))
     shown = page(client, run)

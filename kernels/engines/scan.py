@@ -1,0 +1,130 @@
+"""Engine ``scan``: from a spec to a selective scan (``kernels.scan``), and how right its result is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays import Array
+from kernels.engines import CannotRunError, Kernels, Place, Prepared
+from kernels.engines.tensors import TORCH_DTYPES, to_numpy
+from kernels.flash.device import Memory, require_triton, working_dtype
+from kernels.integers import next_power_of_two
+from kernels.registry import option
+from kernels.scan import launch
+from kernels.scan.bounds import error_bounds
+from kernels.scan.inputs import SelectiveScan
+from kernels.scan.launch import ARRAYS, KERNEL_VERSION, Tiling, choose_tiling, scan_launch
+from kernels.scan.recurrence import chunked
+from kernels.spec.model import RunSpec
+from kernels.spec.values import ROUNDED
+
+__all__ = ["KERNEL_VERSION", "expected", "kernels_of", "prepare"]
+
+REFERENCE_CHUNK = 64
+REFERENCE_NUMBERS = 2**19  # of the states of all tokens that the reference holds at once
+
+
+def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared:
+    """Move the inputs to ``device`` and bind them; raises CannotRunError where no kernel can run."""
+    require_triton(device, spec.engine)
+    place, (dtype, notes) = Memory(device), working_dtype(spec)
+    given, state = selective_scan(spec, arrays)
+    bound = replace(given, **_placed(given, place, dtype))
+    start = None if state is None else place(state, "float32")
+    _tiling(spec, given, interpreted=place.target is None)
+
+    def compute() -> Mapping[str, Any]:
+        if option(spec, "form") == "recurrent":
+            y, last = launch.recurrent(bound, start)
+        else:
+            y, last = launch.chunked(bound, start, chunk=_chunk(spec))
+        return {"out": y.to(TORCH_DTYPES[spec.dtype]), "state": last}
+
+    return Prepared(compute, to_numpy, notes)
+
+
+def kernels_of(spec: RunSpec, arrays: Mapping[str, Array], place: Place) -> Kernels:
+    """See ``kernels.engines``."""
+    given, state = selective_scan(spec, arrays)
+    at = _placed(given, place, spec.dtype)
+    at |= {"y": at["x"], "last": place(given.delta, "float32")}
+    if state is not None:
+        at["start"] = at["last"]
+    kernel = "scan_steps" if option(spec, "form") == "recurrent" else "scan_chunks"
+    tiling = _tiling(spec, given, interpreted=place.target is None)
+    yield scan_launch(kernel, given, at, tiling)[:3]
+
+
+def expected(
+    spec: RunSpec, arrays: Mapping[str, Array], wanted: tuple[str, ...], checkpoint: Callable[[], None]
+) -> tuple[dict[str, Array], dict[str, float]]:
+    """The ``wanted`` results in float64, and how far from them rounding may take a kernel's."""
+    given, state = selective_scan(spec, arrays)
+    batch, heads, n, p, states = given.sizes
+    results = {"out": np.zeros((batch, heads, n, p)), "state": np.zeros((batch, heads, p, states))}
+    bounds = dict.fromkeys(results, 0.0)
+    step = max(1, REFERENCE_NUMBERS // max(1, n * states))
+    for b, h, first in np.ndindex(batch, heads, -(-p // step)):
+        checkpoint()
+        channels = slice(first * step, (first + 1) * step)
+        row = _part(given, b, h, channels)
+        start = None if state is None else state[b : b + 1, h : h + 1, channels]
+        y, last = chunked(row, start, chunk=REFERENCE_CHUNK)
+        results["out"][b, h, :, channels], results["state"][b, h, channels] = y[0, 0], last[0, 0]
+        for name, off in zip(bounds, error_bounds(row, start, spec.dtype), strict=True):
+            bounds[name] = max(bounds[name], float(np.max(off, initial=0.0)))
+    return {name: results[name] for name in wanted}, {name: bounds[name] for name in wanted}
+
+
+def selective_scan(spec: RunSpec, arrays: Mapping[str, Array]) -> tuple[SelectiveScan, Array | None]:
+    """What a spec asks for, in arrays, and the state to start from."""
+    skip = arrays["d_skip"][0, :, :, 0] if "d_skip" in arrays else None
+    given = SelectiveScan(arrays["x"], arrays["delta"], arrays["a"][0], arrays["b"], arrays["c"], skip=skip)
+    return given, arrays.get("initial_state")
+
+
+def _placed(given: SelectiveScan, place: Place, dtype: str) -> dict[str, Any]:
+    present = {name: getattr(given, name) for name in ARRAYS}
+    return {
+        name: place(array, dtype if name in ROUNDED else "float32")
+        for name, array in present.items()
+        if array is not None
+    }
+
+
+def _tiling(spec: RunSpec, given: SelectiveScan, *, interpreted: bool) -> Tiling:
+    """Raises CannotRunError for a chunk that does not fit the machine."""
+    try:
+        return choose_tiling(given.sizes, chunk=_chunk(spec), interpreted=interpreted)
+    except ValueError as error:
+        detail = f"form {option(spec, 'form')} does not suit this machine: {error}; use form chunked"
+        raise CannotRunError(detail) from error
+
+
+def _chunk(spec: RunSpec) -> int | None:
+    """One chunk of all tokens is a scan, and chunks of one token are a recurrence."""
+    if option(spec, "form") == "recurrent":
+        return 1
+    if option(spec, "form") == "scan":
+        return next_power_of_two(max(1, spec.q_len))
+    chunk: int | None = option(spec, "chunk_size")
+    return chunk
+
+
+def _part(given: SelectiveScan, b: int, h: int, channels: slice) -> SelectiveScan:
+    """Some channels of one head; what all of them share stays one."""
+    group = h * given.b.shape[1] // given.sizes.heads
+    wide = channels if given.delta.shape[3] != 1 else slice(None)
+    rates = channels if given.a.shape[1] != 1 else slice(None)
+    return SelectiveScan(
+        x=given.x[b : b + 1, h : h + 1, :, channels],
+        delta=given.delta[b : b + 1, h : h + 1, :, wide],
+        a=given.a[h : h + 1, rates],
+        b=given.b[b : b + 1, group : group + 1],
+        c=given.c[b : b + 1, group : group + 1],
+        skip=None if given.skip is None else given.skip[h : h + 1, channels],
+    )

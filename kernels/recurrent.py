@@ -1,0 +1,104 @@
+"""What a spec asks of the engines whose memory is a state: their options, and what contradicts itself.
+
+No torch: the web process checks and prices runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernels import registry
+from kernels.integers import next_power_of_two
+from kernels.spec.families import SCAN
+from kernels.spec.model import RunSpec
+from kernels.spec.problems import FieldProblem, join
+
+ENGINES = ("linear", "performer", "scan")
+MAX_SCANNED = 2**16  # numbers of the states of all tokens, which a parallel prefix holds at once
+
+
+def is_causal(spec: RunSpec) -> bool:
+    """Whether a token reads the state as it was after it; a scan has no other way."""
+    return spec.attention.is_causal or spec.family is SCAN
+
+
+def is_normalised(spec: RunSpec) -> bool:
+    """Whether outputs are divided by the sums of their weights."""
+    asked = registry.option(spec, "normalise")
+    return "beta" not in spec.inputs if asked is None else bool(asked)
+
+
+def recurrence_problems(spec: RunSpec) -> Iterator[FieldProblem]:
+    """Why a spec of one of these engines cannot be computed."""
+    if spec.engine not in ENGINES:
+        return
+    if not spec.num_heads:
+        detail = f"there are no heads, and engine {spec.engine} needs one at least"
+        yield FieldProblem(join("/inputs", spec.family.first), "heads", detail)
+    if spec.attention.is_causal and spec.q_len != spec.kv_len:
+        detail = (
+            f"with is_causal each query reads what the tokens up to it left behind: q has length "
+            f"{spec.q_len} and k {spec.kv_len}; make them equal, or set is_causal to false"
+        )
+        yield FieldProblem("/inputs/q", "shape-mismatch", detail)
+    yield from {"linear": _of_linear, "performer": _of_performer, "scan": _of_scan}[spec.engine](spec)
+
+
+def _of_linear(spec: RunSpec) -> Iterator[FieldProblem]:
+    for name in ("log_decay", "beta"):
+        if name in spec.inputs and not spec.attention.is_causal:
+            detail = f"{name} orders the tokens: set is_causal to true, or leave {name} out"
+            yield FieldProblem("/attention/is_causal", "needs", detail)
+    normalised, form = is_normalised(spec), registry.option(spec, "form")
+    if "beta" in spec.inputs and normalised:
+        detail = "what the delta rule writes has no sum of weights: leave normalise or beta out"
+        yield FieldProblem("/options/normalise", "unsupported", detail)
+    if "beta" in spec.inputs and form == "parallel":
+        detail = "form parallel cannot follow the delta rule, which beta asks for; use chunked or recurrent"
+        yield FieldProblem("/options/form", "unsupported", detail)
+    for index, name in enumerate(spec.returns):
+        if name in {"state", "normaliser"} and form == "parallel":
+            detail = f"form parallel makes no {name}; use form chunked or recurrent"
+            yield FieldProblem(join("/return", index), "unsupported", detail)
+        elif name == "normaliser" and not normalised:
+            detail = "outputs are not divided by a normaliser here: leave it out, or set normalise to true"
+            yield FieldProblem(join("/return", index), "unsupported", detail)
+    yield from _start_problems(spec, normalised)
+    yield from _chunk_problems(spec)
+
+
+def _start_problems(spec: RunSpec, normalised: bool) -> Iterator[FieldProblem]:
+    """A state to start from has a normaliser where, and only where, outputs are normalised."""
+    pair = ("initial_state", "initial_normaliser")
+    if normalised:
+        for name, other in (pair, pair[::-1]):
+            if name in spec.inputs and other not in spec.inputs:
+                detail = f"{name} was sent without {other}, and outputs are normalised: send both"
+                yield FieldProblem(join("/inputs", other), "needs", detail)
+    elif "initial_normaliser" in spec.inputs:
+        detail = "outputs are not normalised here: leave initial_normaliser out, or set normalise to true"
+        yield FieldProblem("/inputs/initial_normaliser", "unsupported", detail)
+
+
+def _chunk_problems(spec: RunSpec) -> Iterator[FieldProblem]:
+    form = registry.option(spec, "form")
+    if registry.option(spec, "chunk_size") is not None and form != "chunked":
+        detail = f"chunk_size is for form chunked, and form is {form}: leave it out"
+        yield FieldProblem("/options/chunk_size", "unsupported", detail)
+
+
+def _of_performer(spec: RunSpec) -> Iterator[FieldProblem]:
+    if not spec.head_dim:
+        detail = "q and k have no dimensions, and directions are drawn among these; send one at least"
+        yield FieldProblem("/inputs/q", "out-of-range", detail)
+
+
+def _of_scan(spec: RunSpec) -> Iterator[FieldProblem]:
+    yield from _chunk_problems(spec)
+    held = next_power_of_two(spec.q_len) * next_power_of_two(spec.head_dim)
+    if registry.option(spec, "form") == "scan" and held > MAX_SCANNED:
+        detail = (
+            f"one scan over {spec.q_len:,} tokens with {spec.head_dim:,} states holds {held:,} numbers at "
+            f"once, and at most {MAX_SCANNED:,} are: use form chunked"
+        )
+        yield FieldProblem("/options/form", "too-large", detail)

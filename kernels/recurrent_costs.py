@@ -1,0 +1,128 @@
+"""What a run of linear, performer or scan takes on a CPU worker: see ``kernels.estimate``, which asks.
+
+Seconds of one core, measured and then raised to two or three times; what dominates is how many steps the
+interpreter takes, of a chunk or of a token, whatever their size.
+"""
+
+from __future__ import annotations
+
+from kernels.counts import state_numbers, state_products
+from kernels.integers import ceil_div, next_power_of_two
+from kernels.recurrent import is_causal
+from kernels.registry import option
+from kernels.spec.model import RunSpec
+
+CALL = 0.02
+INTERPRETED_CHUNK = 64
+SCANNED_AT_ONCE = 2**18  # numbers of states that a program of a scan holds
+CHUNK, DELTA_CHUNK, PAIR_TILE = 0.045, 0.09, 0.025  # a chunk of keys, or of queries
+TOKEN, READER, DELTA_TOKEN, STATE_NUMBER = 0.006, 0.012, 0.004, 2.5e-7  # of a state, token by token
+MULTIPLY = 6e-9
+SCAN_CHUNK, SCAN_TOKEN, SCANNED_NUMBER = 0.07, 0.016, 5e-7
+FEATURE, TORCH_CHUNK = 3e-7, 1e-3
+# Of the float64 reference and its bound.
+PAIR, PAIR_MULTIPLY, INVERSE, LOOP = 1.2e-6, 4e-9, 3e-9, 1e-4
+FEATURE_AGAIN, SCANNED_AGAIN, SCAN_LOOP = 1e-6, 4e-7, 3e-4
+PAIR_BYTES, SCANNED_BYTES, FEATURE_BYTES, FEATURE_AGAIN_BYTES, TILE_BYTES = 160.0, 300.0, 24.0, 64.0, 40.0
+REFERENCE_NUMBERS = 2**19  # of states that the reference of a scan holds at once, as its engine says
+
+
+def engine_seconds(spec: RunSpec) -> float:
+    """One call."""
+    by_engine = {"linear": _linear_seconds, "performer": _performer_seconds, "scan": _scan_seconds}
+    return CALL + by_engine[spec.engine](spec)
+
+
+def reference_seconds(spec: RunSpec) -> float:
+    """The engine's own mathematics in float64, and how far rounding may go."""
+    group = spec.num_heads // spec.num_kv_heads if spec.num_kv_heads else 1
+    states = spec.batch * spec.num_kv_heads
+    if spec.engine == "performer":
+        return FEATURE_AGAIN * _features(spec) + LOOP * states * (spec.kv_len + 1)
+    if spec.engine == "scan":
+        slices = spec.batch * spec.num_heads * ceil_div(_numbers_of_head(spec), REFERENCE_NUMBERS)
+        return SCANNED_AGAIN * spec.q_len * state_numbers(spec) + SCAN_LOOP * slices * spec.q_len
+    pairs = states * max(group * spec.q_len * spec.kv_len, spec.head_dim * spec.kv_len)
+    seconds = pairs * (PAIR + PAIR_MULTIPLY * (spec.head_dim + spec.v_head_dim)) + LOOP * states
+    if "beta" in spec.inputs:
+        seconds += states * (INVERSE * group * spec.kv_len**3 + LOOP * spec.kv_len)
+    return seconds
+
+
+def engine_bytes(spec: RunSpec) -> float:
+    """What the engine holds at once beside inputs and results."""
+    if spec.engine == "performer":
+        return FEATURE_BYTES * _features(spec) * (2 if spec.dtype == "float64" else 1)
+    if spec.engine == "scan":
+        padded = next_power_of_two(spec.q_len) * next_power_of_two(spec.head_dim)
+        numbers = padded * next_power_of_two(spec.v_head_dim)
+        return SCANNED_BYTES * min(numbers, max(padded, SCANNED_AT_ONCE)) + 4 * state_numbers(spec)
+    found = _chunks(spec, spec.kv_len) * state_numbers(spec) if option(spec, "form") == "chunked" else 0
+    tile = (spec.head_dim + INTERPRETED_CHUNK) * (spec.v_head_dim + spec.head_dim + INTERPRETED_CHUNK)
+    return TILE_BYTES * tile + 8 * found
+
+
+def reference_bytes(spec: RunSpec) -> float:
+    """What the engine's mathematics hold in float64, a head at a time."""
+    group = spec.num_heads // spec.num_kv_heads if spec.num_kv_heads else 1
+    if spec.engine == "performer":
+        tokens = group * spec.q_len + spec.kv_len
+        return FEATURE_AGAIN_BYTES * tokens * int(option(spec, "num_features"))
+    if spec.engine == "scan":
+        return SCANNED_BYTES * min(_numbers_of_head(spec), max(REFERENCE_NUMBERS, spec.q_len * spec.head_dim))
+    pairs = group * max(spec.q_len, spec.head_dim) * spec.kv_len
+    return PAIR_BYTES * (pairs + spec.head_dim * (spec.head_dim + spec.v_head_dim))
+
+
+def _linear_seconds(spec: RunSpec) -> float:
+    states, heads, form = spec.batch * spec.num_kv_heads, spec.batch * spec.num_heads, option(spec, "form")
+    delta = "beta" in spec.inputs
+    if form == "parallel":
+        rows, columns = _chunks(spec, spec.q_len), _chunks(spec, spec.kv_len)
+        tiles = rows * (rows + 1) // 2 if is_causal(spec) else rows * columns
+        padded = spec.head_dim + spec.v_head_dim + 32
+        return heads * tiles * (PAIR_TILE + MULTIPLY * INTERPRETED_CHUNK**2 * padded)
+    outputs = heads * _chunks(spec, spec.q_len) * CHUNK
+    if form == "recurrent":
+        token = TOKEN + DELTA_TOKEN * delta + STATE_NUMBER * (spec.head_dim + 16) * (spec.v_head_dim + 16)
+        walk = states * spec.kv_len * token
+        return walk + (heads * spec.q_len * READER if is_causal(spec) else outputs)
+    chunks = states * _chunks(spec, spec.kv_len) * (DELTA_CHUNK if delta else CHUNK)
+    padded = (spec.head_dim + 16) * (spec.v_head_dim + 16)
+    tokens = states * spec.kv_len + heads * spec.q_len
+    return chunks + outputs + MULTIPLY * tokens * (padded + INTERPRETED_CHUNK * (spec.head_dim + 16))
+
+
+def _performer_seconds(spec: RunSpec) -> float:
+    chunks = ceil_div(spec.kv_len, INTERPRETED_CHUNK) if is_causal(spec) else 1
+    return FEATURE * _features(spec) + MULTIPLY / 4 * state_products(spec) + TORCH_CHUNK * chunks
+
+
+def _scan_seconds(spec: RunSpec) -> float:
+    form, length, heads = option(spec, "form"), spec.q_len, spec.batch * spec.num_heads
+    numbers = heads * length * next_power_of_two(spec.head_dim) * next_power_of_two(spec.v_head_dim)
+    held = min(length, _chunk(spec)) * next_power_of_two(spec.head_dim) if form == "chunked" else length
+    at_once = max(1, SCANNED_AT_ONCE // max(1, held))
+    programs = heads * ceil_div(spec.v_head_dim, at_once)
+    if form == "recurrent":
+        return programs * length * SCAN_TOKEN + STATE_NUMBER * numbers
+    steps = _chunks(spec, length) if form == "chunked" else 2
+    return programs * steps * SCAN_CHUNK + SCANNED_NUMBER * numbers
+
+
+def _features(spec: RunSpec) -> int:
+    """Numbers of all features, those of keys once for each query head."""
+    return spec.batch * spec.num_heads * (spec.q_len + spec.kv_len) * int(option(spec, "num_features"))
+
+
+def _numbers_of_head(spec: RunSpec) -> int:
+    """Of the states of all tokens of one head."""
+    return spec.q_len * spec.head_dim * spec.v_head_dim
+
+
+def _chunk(spec: RunSpec) -> int:
+    return int(option(spec, "chunk_size") or INTERPRETED_CHUNK)
+
+
+def _chunks(spec: RunSpec, length: int) -> int:
+    return ceil_div(length, _chunk(spec))
