@@ -230,7 +230,8 @@ def _scatter_pages(gradient: Array, block_table: Array, shape: tuple[int, ...]) 
     by_block = gradient.transpose(0, 2, 1, 3).reshape(batch, blocks, size, heads, dim)
     pages = np.zeros(shape, dtype=gradient.dtype)
     used = block_table >= 0
-    np.add.at(pages, block_table[used], by_block[used])
+    with np.errstate(over="ignore", invalid="ignore"):  # of gradients that have overflowed
+        np.add.at(pages, block_table[used], by_block[used])
     return pages
 
 

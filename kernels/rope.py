@@ -85,7 +85,8 @@ def rotate(x: Array, cos: Array, sin: Array, *, style: str, dim_offset: int) -> 
     a, b = (x[..., part].astype(np.float64) for part in (first, second))
     cos, sin = cos[:, None], sin[:, None]
     rotated = x.copy()
-    with np.errstate(over="ignore"):  # a float16 near its limit may turn beyond it
+    # A float16 near its limit may turn beyond it; a gradient may be so already, and padding may be anything.
+    with np.errstate(over="ignore", invalid="ignore"):
         rotated[..., first] = a * cos - b * sin
         rotated[..., second] = a * sin + b * cos
     return rotated

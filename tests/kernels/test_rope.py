@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernels.operands import input_gradient
 from kernels.rope import cos_sin, frequencies, rotate
 from kernels.spec import Attention, InputSpec, Rope, RunSpec
 from kernels.spec.rope import rope_problems, rotated_dim
@@ -166,6 +167,37 @@ def test_positions_may_differ_by_batch_row() -> None:
         expected = at(int(positions[b, i]), x[b, 0, i], Rope("half"), 8)
         np.testing.assert_allclose(turned[b, 0, i], expected, rtol=1e-14)
     np.testing.assert_array_equal(turned[1, 0, :2], x[1, 0, :2])  # position 0 turns nothing
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("beyond", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("style", ["interleaved", "half"])
+def test_what_is_not_finite_spoils_its_pair_alone_and_is_no_warning(style: str, beyond: float) -> None:
+    """Padding may be anything, and a gradient beyond float32 is turned back like any other."""
+    x = np.random.default_rng(1).standard_normal((1, 2, 3, 4)).astype(np.float32)
+    cos, sin = cos_sin(Rope(style, theta=100.0), 4, np.arange(3)[None])
+    expected = rotate(x, cos, sin, style=style, dim_offset=0)
+    pair = [0, 1] if style == "interleaved" else [0, 2]
+    spoiled = x.copy()
+    spoiled[0, 0, 1, pair] = beyond
+    got = rotate(spoiled, cos, sin, style=style, dim_offset=0)
+    assert not np.isfinite(got[0, 0, 1, pair]).any()
+    got[0, 0, 1, pair] = expected[0, 0, 1, pair]
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.filterwarnings("error")
+def test_pages_whose_gradients_overflow_are_no_warning() -> None:
+    """Two rows read one page; of their gradients one is ∞ and the other −∞, in a pair of dimensions."""
+    inputs = {
+        "q": InputSpec((2, 1, 1, 2), "float32", "inline"),
+        **dict.fromkeys("kv", InputSpec((1, 1, 1, 2), "float32", "inline")),
+        "block_table": InputSpec((2, 1), "int64", "inline"),
+    }
+    spec = RunSpec("reference", inputs, attention=Attention(rope=Rope("half")))
+    arrays = {"k": np.zeros((1, 1, 1, 2), np.float32), "block_table": np.zeros((2, 1), np.int64)}
+    gradient = np.array([[np.inf, np.inf], [-np.inf, -np.inf]], np.float32).reshape(2, 1, 1, 2)
+    assert np.isnan(input_gradient(spec, arrays, "k", gradient)).all()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
