@@ -92,7 +92,7 @@ def launch(name: str, kernel: Any, arguments: Mapping[str, Any], grid: tuple[int
         kernel[grid](**arguments)
     except OutOfResources as error:
         why = f"the tiles of {name} do not fit this GPU ({error})"
-        raise TilesError(why, "smaller", ("block_m", "block_n")) from error
+        raise TilesError(why, "smaller", ("block_m", "block_n", "chunk_size")) from error
 
 
 def compilable(launches: Iterable[Launch]) -> Iterator[tuple[str, Any, dict[str, Any]]]:
