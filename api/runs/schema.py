@@ -469,6 +469,13 @@ EXAMPLE: JsonSchema = {
     "inputs": {"q": [[1, 0], [0, 1], [1, 1]], "k": [[1, 0], [0, 1], [1, 1]], "v": [[1, 0], [0, 2], [2, 2]]},
     "return": ["out", "lse", "weights"],
 }
+LINEAR_EXAMPLE: JsonSchema = {
+    "engine": "linear",
+    "inputs": {name: {"seed": 1, "shape": [2, 32, 8]} for name in "qkv"},
+    "attention": {"is_causal": True},
+    "options": {"feature_map": "elu1", "form": "chunked", "chunk_size": 16},
+    "return": ["out", "state", "normaliser"],
+}
 LATENT_EXAMPLE: JsonSchema = {
     "engine": "mla",
     "inputs": {

@@ -120,6 +120,12 @@ class RunsView(RunView):
         examples=[
             OpenApiExample("Attention by hand", schema.EXAMPLE, request_only=True),
             OpenApiExample(
+                "Linear attention",
+                schema.LINEAR_EXAMPLE,
+                request_only=True,
+                description="`comparison` says how far it is from softmax attention on the same inputs.",
+            ),
+            OpenApiExample(
                 "Multi-head latent attention",
                 schema.LATENT_EXAMPLE,
                 request_only=True,

@@ -204,7 +204,7 @@ def test_every_field_of_a_pattern_is_described(document):
 def test_the_examples_of_the_document_run(api, document):
     content = document["paths"]["/api/v1/runs"]["post"]["requestBody"]["content"]["application/json"]
     engines = [example["value"]["engine"] for example in content["examples"].values()]
-    assert engines == ["flash", "mla"]
+    assert engines == ["flash", "linear", "mla"]
     for example in content["examples"].values():
         assert api.post("/runs", example["value"]).status_code == 202
 

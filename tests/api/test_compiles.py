@@ -31,6 +31,12 @@ def test_it_is_queued_for_the_compile_worker(api, sent):
     assert document["targets"] == ["sm_80", "sm_90"]
 
 
+def test_engines_beyond_softmax_are_compiled_where_they_have_kernels(api):
+    assert submit(api, engine="linear", options={"form": "recurrent"})["engine"] == "linear"
+    refused = api.post("/compiles", {**REQUEST, "engine": "performer"})
+    assert_problem(refused, 422, pointer="/engine", says="linear, scan")
+
+
 def test_its_end_shows_figures_and_texts(api):
     run_id = submit(api)["id"]
     finish(run_id)

@@ -356,7 +356,8 @@ def test_a_state_that_grows_beyond_all_numbers_is_reported_and_no_error() -> Non
     )
     parsed = parse_run(body)
     outcome = execute(parsed.spec, parsed.arrays)
-    assert outcome.numerics["within_bound"] is False or outcome.numerics["max_abs_err"] == 0
+    assert outcome.numerics["within_bound"] is False
+    assert "Engine reference" not in "".join(outcome.notes)  # which computes something else
 
 
 EMPTY = {"b64": "", "dtype": "float32", "shape": [1, 2, 0, 4]}
