@@ -201,12 +201,14 @@ def environment(spec: RunSpec, device: str) -> dict[str, Any]:
 
 
 def warm() -> None:
-    """Import every engine that this process can run and run one tiny job of each, so that none is slow
-    later."""
+    """Import every engine that this process can run and run one tiny job of each, so that none is slow later,
+    and none is blamed for memory that a process takes once."""
     for name, engine in ENGINES.items():
-        returns = tuple(result for result in ("out", "lse", "weights") if result in engine.returns)
+        returns = tuple(result for result in ("out", "lse", "weights", "dq") if result in engine.returns)
         # Every axis is 2 long, and batch and heads are left out.
         arrays = {taken: np.ones([2] * len(engine.family.axes_of(taken, 2))) for taken in engine.takes}
+        if "dq" in returns:
+            arrays["dout"] = np.ones((2, 2))
         inputs = {taken: InputSpec(array.shape, "float64", "inline") for taken, array in arrays.items()}
         with suppress(CannotRunError):
             execute(RunSpec(name, inputs, returns=returns, timing=Timing(0, 1)), arrays)
