@@ -36,13 +36,22 @@ class OnnxCase:
 @functools.cache
 def onnx_cases() -> dict[str, OnnxCase]:
     """{name without ``test_attention_``: case}."""
+    translated = map(_translate, generated("test_attention_"))
+    return {case.name: case for case in translated}
+
+
+def generated(prefix: str) -> list[Any]:
+    """ONNX's cases of such names. A process generates them once, for one operator or for all."""
+    return [case for case in _all() if case.name.startswith(prefix) and not case.name.endswith("_expanded")]
+
+
+@functools.cache
+def _all() -> list[Any]:
     with warnings.catch_warnings():  # its generators divide by zero on purpose
         warnings.simplefilter("ignore")
         from onnx.backend.test.case.node import collect_testcases
 
-        found = collect_testcases("Attention")
-    translated = (_translate(case) for case in found if not case.name.endswith("_expanded"))
-    return {case.name: case for case in translated}
+        return list(collect_testcases())
 
 
 def _translate(case: Any) -> OnnxCase:

@@ -1,6 +1,5 @@
 """Linear recurrences in float64: three forms are one, and what they compute is what others say it is."""
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from kernels.linear.inputs import Recurrence, Result, State
 from kernels.linear.recurrence import chunked, parallel, recurrent, weights
 from tests.kernels.linear.cases import KINDS, recurrence, some_state
+from tests.kernels.onnx_cases import generated
 
 HEADS = ((1, 1, 1), (4, 2, 2), (2, 2, 4), (1, 2, 4), (6, 3, 3))
 
@@ -135,17 +135,7 @@ def test_rows_without_a_key_are_zero():
 # -- ONNX's operator LinearAttention -------------------------------------------------------------------------
 
 
-def onnx_cases():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from onnx.backend.test.case.node import collect_testcases
-
-        return [case for case in collect_testcases("LinearAttention") if not case.name.endswith("_expanded")]
-
-
-@pytest.mark.parametrize(
-    "case", onnx_cases(), ids=lambda case: case.name.removeprefix("test_linear_attention_")
-)
+@pytest.mark.parametrize("case", generated("test_linear_attention_"), ids=lambda case: case.name[22:])
 def test_onnx_agrees(case):
     (node,), (inputs, outputs) = case.model.graph.node, case.data_sets[0]
     arrays = dict(zip([name for name in node.input if name], inputs, strict=True))
