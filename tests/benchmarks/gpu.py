@@ -248,7 +248,7 @@ def latent(bench: Bench, scale: int) -> None:
     }
     what = f"MLA decode {batch}·{heads}·{m}·{latents}+{rope}"
     flops = 2.0 * batch * heads * n * m * (2 * latents + rope)
-    prepare = lambda: engine("mla", arrays, bench.device, form="absorbed")  # noqa: E731
+    prepare = lambda: engine("mla", arrays, bench.device, more={"form": "absorbed"})  # noqa: E731
     bench.add(what, "absorbed (ours)", prepare, flops, 2.0 * batch * m * (latents + rope))
 
 
