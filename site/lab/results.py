@@ -223,7 +223,7 @@ def accuracy(numerics: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def comparison(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """How far something else than softmax attention is from it; nothing for softmax attention."""
+    """How far what is not softmax attention is from it; nothing for softmax attention."""
     names = {
         "rel_err": _("relative error of the whole output"),
         "max_abs_err": _("largest error"),
