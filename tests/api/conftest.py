@@ -64,3 +64,11 @@ def alice(db):
 @pytest.fixture
 def bob(db):
     return with_token("bob")
+
+
+@pytest.fixture
+def document(api):
+    """The OpenAPI document."""
+    answer = api.get("/schema/")
+    assert answer.status_code == 200
+    return answer.json()

@@ -1,6 +1,10 @@
-"""What the API's tests share: a body that is right, and one way to state that an answer is a problem."""
+"""What the API's tests share: a body that is right, and ways to state that an answer is as described, or a
+problem."""
 
 import numpy as np
+from openapi_schema_validator import OAS30Validator
+from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT4
 
 from workers import runs
 from workers.models import Status
@@ -13,6 +17,12 @@ BODY = {
         "v": [[1, 0], [0, 2], [2, 2]],
     },
 }
+
+
+def validator(document, name):
+    """What checks against the schema ``name`` of the OpenAPI document."""
+    registry = Registry().with_resource("urn:api", Resource(contents=document, specification=DRAFT4))
+    return OAS30Validator({"$ref": f"urn:api#/components/schemas/{name}"}, registry=registry)
 
 
 def changed(path, value):

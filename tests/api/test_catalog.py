@@ -9,12 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 from django.core.management import call_command
-from openapi_schema_validator import OAS30Validator
-from referencing import Registry, Resource
-from referencing.jsonschema import DRAFT4
 
 from kernels.registry import ENGINES
-from tests.api.helpers import BODY, assert_problem, fail, finish
+from tests.api.helpers import BODY, assert_problem, fail, finish, validator
 from workers import health
 
 pytestmark = pytest.mark.django_db
@@ -56,18 +53,6 @@ def test_ready_means_all_of_it(api, monkeypatch, caplog, ready, status):
 
 
 # --- The document ----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def document(api):
-    answer = api.get("/schema/")
-    assert answer.status_code == 200
-    return answer.json()
-
-
-def validator(document, name):
-    registry = Registry().with_resource("urn:api", Resource(contents=document, specification=DRAFT4))
-    return OAS30Validator({"$ref": f"urn:api#/components/schemas/{name}"}, registry=registry)
 
 
 def test_it_is_valid_without_a_warning():

@@ -6,8 +6,7 @@ import pytest
 
 from kernels.sizing.gpus import gpus
 from kernels.sizing.models import models
-from tests.api.helpers import assert_problem
-from tests.api.test_catalog import document, validator  # noqa: F401 (a fixture)
+from tests.api.helpers import assert_problem, validator
 from tests.kernels.sizing import configs
 
 pytestmark = pytest.mark.django_db
@@ -314,7 +313,7 @@ def test_a_large_config_is_answered_at_once(api):
 @pytest.mark.parametrize(
     "slug", ["llama-3-8b", "t5-base", "bert-base", "mamba-2.8b", "deepseek-v3", "jamba-v0.1"]
 )
-def test_requests_and_answers_are_as_described(api, document, slug):  # noqa: F811
+def test_requests_and_answers_are_as_described(api, document, slug):
     for kind, (name, more) in KINDS.items():
         body = {"model": slug, "len": 100, **more}
         validator(document, f"{name}Request").validate(body)
@@ -328,7 +327,7 @@ def test_requests_and_answers_are_as_described(api, document, slug):  # noqa: F8
     validator(document, "GpuList").validate(api.get("/gpus").json())
 
 
-def test_the_examples_of_the_document_are_answered(api, document):  # noqa: F811
+def test_the_examples_of_the_document_are_answered(api, document):
     for kind in KINDS:
         content = document["paths"][f"/api/v1/estimates/{kind}"]["post"]["requestBody"]["content"]
         for example in content["application/json"]["examples"].values():
@@ -345,6 +344,6 @@ DESCRIBED = [
 
 
 @pytest.mark.parametrize("name", DESCRIBED)
-def test_what_a_field_alone_makes_wrong_the_description_refuses_too(document, name):  # noqa: F811
+def test_what_a_field_alone_makes_wrong_the_description_refuses_too(document, name):
     kind, body, *_ = CASES[name]
     assert not validator(document, f"{KINDS[kind][0]}Request").is_valid(body)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from tests.api.helpers import BODY
+from tests.api.helpers import BODY, validator
 
 pytestmark = pytest.mark.slow
 
@@ -102,8 +102,6 @@ def test_the_worked_example_in_one_call(lab):
 
 
 def test_answers_of_a_worker_are_as_described(sqlite_lab):
-    from tests.api.test_catalog import validator
-
     document = sqlite_lab.get("/api/v1/schema/").json()
     run = sqlite_lab.post_run(
         {**BODY, "return": ["out", "lse", "scores", "masked_scores", "weights"]}, wait=30

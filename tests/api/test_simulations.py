@@ -5,12 +5,9 @@ import io
 import time
 
 import pytest
-from openapi_schema_validator import OAS30Validator
-from referencing import Registry, Resource
-from referencing.jsonschema import DRAFT4
 
 from kernels.serving.catalog import SIMULATORS
-from tests.api.helpers import assert_problem
+from tests.api.helpers import assert_problem, validator
 
 pytestmark = pytest.mark.django_db
 
@@ -49,17 +46,9 @@ def simulate(api, name, body, query="", **headers):
     return api.post(f"/simulations/{name}{query}", body, **headers)
 
 
-@pytest.fixture(scope="module")
-def document():
-    from api.catalog.views import document
-
-    return document()
-
-
-def validator(document, kind, name):
-    words = "".join(word.capitalize() for word in name.split("-"))
-    registry = Registry().with_resource("urn:api", Resource(contents=document, specification=DRAFT4))
-    return OAS30Validator({"$ref": f"urn:api#/components/schemas/{words}{kind}"}, registry=registry)
+def described(document, name, kind):
+    """What checks against the schema of a simulator's Request or Answer."""
+    return validator(document, "".join(word.capitalize() for word in name.split("-")) + kind)
 
 
 def test_the_list_leads_to_each_with_an_example_that_works(api, document):
@@ -76,10 +65,10 @@ def test_the_list_leads_to_each_with_an_example_that_works(api, document):
 @pytest.mark.parametrize("bodies", [SEEDED, {name: each.example for name, each in SIMULATORS.items()}])
 def test_answers_are_as_described_and_the_same_every_time(api, alice, document, name, bodies):
     body = bodies[name]
-    validator(document, "Request", name).validate(body)
+    described(document, name, "Request").validate(body)
     answer = simulate(api, name, body)
     assert answer.status_code == 200
-    validator(document, "Answer", name).validate(answer.json())
+    described(document, name, "Answer").validate(answer.json())
     assert simulate(alice, name, body).content == answer.content
 
 

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -248,7 +249,7 @@ def latent(bench: Bench, scale: int) -> None:
     }
     what = f"MLA decode {batch}·{heads}·{m}·{latents}+{rope}"
     flops = 2.0 * batch * heads * n * m * (2 * latents + rope)
-    prepare = lambda: engine("mla", arrays, bench.device, more={"form": "absorbed"})  # noqa: E731
+    prepare = partial(engine, "mla", arrays, bench.device, more={"form": "absorbed"})
     bench.add(what, "absorbed (ours)", prepare, flops, 2.0 * batch * m * (latents + rope))
 
 
