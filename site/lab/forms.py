@@ -184,11 +184,15 @@ class LabForm(forms.Form):
 
     @classmethod
     def from_link(cls, query: Mapping[str, Any]) -> "LabForm":
-        """The form that a link describes; what it leaves out has its default."""
+        """The form that a link describes. What it leaves out has its default; of results, those that the
+        engine has."""
         given = query if isinstance(query, QueryDict) else to_query(query)
         state = to_query(DEFAULTS)
         for name in given:
             state.setlist(name, given.getlist(name))
+        engine = ENGINES.get(state.get("engine", ""))
+        if engine and "returns" not in given:
+            state.setlist("returns", [name for name in DEFAULTS["returns"] if name in engine.returns])
         if "source" not in given and "seed" in given and not set(ARRAYS) & set(given):
             state["source"] = "seed"
         return cls(state)

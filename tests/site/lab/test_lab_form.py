@@ -11,6 +11,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
+from kernels.registry import ENGINES
 from workers.models import Run
 
 pytestmark = pytest.mark.django_db
@@ -396,3 +397,10 @@ def test_the_curl_command_sends_the_same_body(client):
     assert sent == body_of(PASTED)
     answer = client.post("/api/v1/runs", json.dumps(sent), content_type="application/json")
     assert answer.status_code == 202, answer.content
+
+
+@pytest.mark.parametrize("engine", [name for name, one in ENGINES.items() if one.takes == ("q", "k", "v")])
+def test_a_link_that_names_an_engine_alone_asks_for_nothing_that_it_lacks(client, engine):
+    shown = client.get("/en/lab/", {"engine": engine}).content.decode()
+    assert "does not support the result" not in shown
+    assert f'value="{engine}" selected' in shown
