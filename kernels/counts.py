@@ -13,10 +13,9 @@ import math
 
 from kernels.mla.forms import chosen_form, multiply_adds
 from kernels.positions import visible_pairs
-from kernels.recurrent import ENGINES as RECURRENT
-from kernels.registry import option
+from kernels.registry import ENGINES, companion, option
 from kernels.spec.model import RunSpec
-from kernels.spec.results import GRADIENTS, MATRICES, STATES
+from kernels.spec.results import BUCKETS, DRAWN, GRADIENTS, HELD, MATRICES, PRESENT, ROWS
 from kernels.spec.values import ROUNDED
 
 ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
@@ -27,8 +26,9 @@ GRADIENT_FACTOR = 3.5  # forward and backward, in multiply-adds of the forward p
 
 def flops(spec: RunSpec) -> int:
     """Of one call of the engine; all but ``mla`` expand latents."""
-    if spec.engine in RECURRENT:
-        return 2 * state_products(spec)
+    pricing = companion(spec.engine, "pricing")
+    if pricing is not None:
+        return int(pricing.flops(spec))
     if spec.is_latent:
         products = multiply_adds(spec, chosen_form(spec) if spec.engine == "mla" else "expanded")
     else:
@@ -78,13 +78,19 @@ def cached_bytes(spec: RunSpec, width: int) -> int:
 def result_elements(spec: RunSpec, name: str) -> int:
     """How many numbers a result has."""
     rows = spec.batch * spec.num_heads * spec.q_len
-    if name in MATRICES:
+    if name in (*MATRICES, *DRAWN):
         return rows * spec.kv_len
     if name in ("dk", "dv"):
         return spec.inputs[GRADIENTS[name]].elements
+    if name in ROWS:
+        return rows
+    if name in BUCKETS:
+        tokens = rows if name == "q_buckets" else spec.batch * spec.num_kv_heads * spec.kv_len
+        return tokens * int(option(spec, "rounds"))
     keys = spec.batch * spec.num_kv_heads * spec.kv_len
     return {
         "out": rows * spec.v_head_dim,
+        HELD: keys * spec.q_len,
         "state": state_numbers(spec),
         "normaliser": spec.batch * spec.num_kv_heads * spec.head_dim,
         "lse": rows,
@@ -101,11 +107,10 @@ def result_bytes(spec: RunSpec, name: str) -> int:
 
 def item_bytes(spec: RunSpec, name: str) -> int:
     """Of one number of a result."""
-    if spec.engine == "reference":
+    if ENGINES[spec.engine].is_double:
         return 8
-    return (
-        ITEM_BYTES[spec.dtype] if name not in ("lse", *MATRICES, *STATES) else max(4, ITEM_BYTES[spec.dtype])
-    )
+    is_rounded = name == "out" or name in PRESENT or name in GRADIENTS
+    return ITEM_BYTES[spec.dtype] if is_rounded else max(4, ITEM_BYTES[spec.dtype])
 
 
 def bytes_min(spec: RunSpec) -> int:

@@ -10,15 +10,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from kernels import counts, recurrent_costs
+from kernels import counts
 from kernels.counts import GRADIENT_FACTOR
 from kernels.decode.splits import is_decoding, make_plan, rows_per_kv_head
 from kernels.flash.tiles import choose_tiles, padded_dim
 from kernels.flash.visits import visits
 from kernels.integers import ceil_div
 from kernels.mla.forms import largest_tile, multiply_adds, work
-from kernels.recurrent import ENGINES as RECURRENT
-from kernels.registry import ENGINES
+from kernels.registry import ENGINES, companion
 from kernels.spec.model import RunSpec
 from kernels.spec.results import MATRICES
 
@@ -104,8 +103,11 @@ def estimate(spec: RunSpec) -> Estimate:
     flops, bytes_min = counts.flops(spec), counts.bytes_min(spec)
     calls = spec.timing.warmup + spec.timing.iters
     seconds = calls * _seconds(spec, spec.engine) + _seconds(spec, "reference") + _fixed_seconds(spec)
-    if spec.engine in RECURRENT:  # whose reference is their own, and softmax attention what they stand for
-        seconds += recurrent_costs.reference_seconds(spec)
+    pricing = companion(spec.engine, "pricing")
+    if pricing is not None:  # whose reference is its own, and softmax attention what it stands for
+        seconds += pricing.reference_seconds(spec)
+    elif spec.attention.is_sparse:  # compared with what it would be if it were not
+        seconds += _seconds(spec, "reference")
     return Estimate(
         flops=flops,
         bytes_min=bytes_min,
@@ -164,8 +166,9 @@ def _rows(spec: RunSpec) -> int:
 
 def _seconds(spec: RunSpec, engine: str) -> float:
     """One call on one core."""
-    if engine in RECURRENT:
-        return recurrent_costs.engine_seconds(spec)
+    pricing = companion(engine, "pricing")
+    if pricing is not None:
+        return float(pricing.engine_seconds(spec))
     if engine == "mla":
         return _latent_seconds(spec)
     cost, programs = _cost(spec, engine), spec.batch * spec.num_heads
@@ -281,8 +284,9 @@ def _worker_bytes(spec: RunSpec) -> int:
     """Peak memory above an idle worker: copies of the inputs, results twice and once in float64, and what
     scores and rows are held at once, by the engine or after it by the reference."""
     held = max(_working_bytes(spec), _reference_bytes(spec))
-    if spec.engine in RECURRENT:
-        held = max(held, recurrent_costs.reference_bytes(spec))
+    pricing = companion(spec.engine, "pricing")
+    if pricing is not None:
+        held = max(held, pricing.reference_bytes(spec))
     return int(_operand_bytes(spec) + _generated_bytes(spec) + _result_bytes(spec) + held)
 
 
@@ -298,8 +302,9 @@ def _working_bytes(spec: RunSpec) -> float:
         return _reference_bytes(spec)
     if is_decoding(spec, spec.engine):
         return _decoding_bytes(spec)
-    if spec.engine in RECURRENT:
-        return recurrent_costs.engine_bytes(spec)
+    pricing = companion(spec.engine, "pricing")
+    if pricing is not None:
+        return float(pricing.engine_bytes(spec))
     if spec.engine == "mla":
         return LOADED_BYTES * largest_tile(spec, interpreted=True)
     if ENGINES[spec.engine].is_triton:

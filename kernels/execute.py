@@ -20,7 +20,7 @@ import torch
 
 from kernels.arrays import Array, generate, round_to_dtype, sha256
 from kernels.bounds import Bounds
-from kernels.comparison import compare_with_softmax
+from kernels.comparison import compare_with_dense, compare_with_softmax
 from kernels.engines import CannotRunError, Prepared
 from kernels.engines.reference import reference
 from kernels.estimate import estimate
@@ -62,7 +62,8 @@ class Outcome:
     inputs: dict[str, Array]  # as the engine saw them, rounded to dtype, shaped as sent
     input_info: dict[str, dict[str, Any]]
     numerics: dict[str, Any]
-    comparison: dict[str, Any] | None  # with softmax attention, of what computes something else
+    comparison: dict[str, Any] | None  # with exact attention, of what computes something else or less
+    findings: dict[str, Any]  # what the engine found beside its arrays
     timing: dict[str, Any]
     memory: dict[str, Any]
     traffic: dict[str, Any]
@@ -127,6 +128,7 @@ def _execute(spec: RunSpec, arrays: Mapping[str, Array], deadline: float | None)
         input_info={name: _describe(spec, name, array) for name, array in inputs.items()},
         numerics=numerics,
         comparison=_comparison(spec, canonical, results, checkpoint),
+        findings=prepared.findings(raw, checkpoint) if prepared.findings else {},
         timing={
             "method": method,
             "representative": method != "interpreter",
@@ -245,7 +247,7 @@ def _expected(
 ) -> tuple[Mapping[str, Array], Mapping[str, float]]:
     """The results in float64, and how far from them rounding may have taken the engine's."""
     wanted = tuple(dict.fromkeys(("out", *spec.returns)))
-    if spec.engine == "reference":
+    if ENGINES[spec.engine].is_double:
         return results, dict.fromkeys(wanted, 0.0)
     if ENGINES[spec.engine].computes != SOFTMAX:
         own: tuple[dict[str, Array], dict[str, float]] = _engine(spec).expected(
@@ -261,9 +263,8 @@ def _expected(
 def _comparison(
     spec: RunSpec, canonical: Mapping[str, Array], results: dict[str, Array], checkpoint: Callable[[], None]
 ) -> dict[str, Any] | None:
-    if ENGINES[spec.engine].computes == SOFTMAX:
-        return None
-    return compare_with_softmax(spec, canonical, results["out"], checkpoint)
+    compared = compare_with_dense if ENGINES[spec.engine].computes == SOFTMAX else compare_with_softmax
+    return compared(spec, canonical, results["out"], checkpoint)
 
 
 def _engine(spec: RunSpec) -> Any:

@@ -13,7 +13,6 @@ from kernels.spec.families import SCAN
 from kernels.spec.model import RunSpec
 from kernels.spec.problems import FieldProblem, join
 
-ENGINES = ("linear", "performer", "scan")
 MAX_SCANNED = 2**16  # numbers of the states of all tokens, which a parallel prefix holds at once
 
 
@@ -28,10 +27,8 @@ def is_normalised(spec: RunSpec) -> bool:
     return "beta" not in spec.inputs if asked is None else bool(asked)
 
 
-def recurrence_problems(spec: RunSpec) -> Iterator[FieldProblem]:
-    """Why a spec of one of these engines cannot be computed."""
-    if spec.engine not in ENGINES:
-        return
+def problems(spec: RunSpec) -> Iterator[FieldProblem]:
+    """Why a spec of linear, performer or scan cannot be computed."""
     if not spec.num_heads:
         detail = f"there are no heads, and engine {spec.engine} needs one at least"
         yield FieldProblem(join("/inputs", spec.family.first), "heads", detail)

@@ -27,6 +27,20 @@ PAIR_BYTES, SCANNED_BYTES, FEATURE_BYTES, FEATURE_AGAIN_BYTES, TILE_BYTES = 160.
 REFERENCE_NUMBERS = 2**19  # of states that the reference of a scan holds at once, as its engine says
 
 
+def flops(spec: RunSpec) -> int:
+    """Of one call."""
+    return 2 * state_products(spec)
+
+
+def more_traffic(spec: RunSpec) -> tuple[int, int]:
+    """The states that the chunks of linear attention find, which one kernel writes and another reads."""
+    if spec.engine != "linear" or option(spec, "form") != "chunked":
+        return 0, 0
+    chunks = ceil_div(spec.kv_len, option(spec, "chunk_size") or 16) if spec.attention.is_causal else 1
+    found = 4 * chunks * state_numbers(spec)
+    return found, found
+
+
 def engine_seconds(spec: RunSpec) -> float:
     """One call."""
     by_engine = {"linear": _linear_seconds, "performer": _performer_seconds, "scan": _scan_seconds}

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from kernels import registry
 from kernels.limits import MAX_DECODE_LEN
-from kernels.recurrent import recurrence_problems
 from kernels.spec.declared import accepts
 from kernels.spec.families import PLAIN
 from kernels.spec.model import Options, RunSpec
@@ -78,7 +77,9 @@ def _distance(unmet: Sequence[Demand]) -> tuple[int, int]:
 
 def _contradictions(spec: RunSpec) -> Iterator[FieldProblem]:
     """What no engine takes, whichever it is asked of."""
-    yield from recurrence_problems(spec)
+    rules = registry.companion(spec.engine, "rules")
+    if rules is not None:
+        yield from rules.problems(spec)
     options, gradients = spec.options, [name for name in spec.returns if name in GRADIENTS]
     if gradients and "dout" not in spec.inputs:
         yield FieldProblem("/inputs/dout", "needs", f"{', '.join(gradients)} need dout, of the shape of out")

@@ -5,6 +5,7 @@ Data only: importing this module imports no engine (and so neither torch nor tri
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,13 +16,14 @@ from kernels.spec.families import (
     FAMILIES,
     MLA,
     MLA_INPUTS,
+    PARAMETERS,
     PLAIN_INPUTS,
     SCAN,
     SCAN_INPUTS,
     Family,
 )
 from kernels.spec.model import Options, RunSpec
-from kernels.spec.results import GRADIENTS, PRESENT, RESULTS, STATES
+from kernels.spec.results import GRADIENTS, MATRICES, PRESENT, RESULTS, STATES
 
 # What a spec may ask for beyond softmax(scale·QKᵀ)V, in the words of an error message.
 FEATURES: dict[str, str] = {
@@ -50,6 +52,7 @@ FEATURES: dict[str, str] = {
     "state": "a state to start from",
     "normaliser": "a normaliser to start from",
     "scan": "a selective scan",
+    "parameters": "parameters of scores and windows",
 }
 # Which inputs beside q, k and v belong to which feature.
 INPUT_FEATURES: dict[str, str] = {
@@ -66,6 +69,7 @@ INPUT_FEATURES: dict[str, str] = {
     "beta": "delta_rule",
     "initial_state": "state",
     "initial_normaliser": "normaliser",
+    **dict.fromkeys(PARAMETERS, "parameters"),
 }
 INPUT_SHAPES: dict[str, str] = {
     "q": "[batch, heads, q_len, dim]; without batch, or batch and heads; or packed [batch, q_len, heads·dim]",
@@ -110,6 +114,11 @@ class Engine:
     options: dict[str, dict[str, Any]] = field(default_factory=dict)  # name -> JSON Schema
     takes: tuple[str, ...] = PLAIN_INPUTS  # what it cannot do without
     computes: str = SOFTMAX  # engines that compute the same can stand in for each other
+    findings: dict[str, str] = field(default_factory=dict)  # figures beside its arrays: name -> meaning
+    is_double: bool = False  # computes in float64, so that its results are their own yardstick
+    # Modules without torch, of engines that compute anything but softmax attention (see ``companion``).
+    rules: str | None = None
+    pricing: str | None = None
     max_head_dim: int | None = None
     max_latent_dim: int | None = None  # of the latents of MLA
     max_q_len: int | None = None
@@ -124,6 +133,7 @@ class Engine:
             "summary": self.summary,
             "features": {name: text for name, text in FEATURES.items() if name in self.features},
             "returns": sorted(self.returns, key=RESULTS.index),
+            "findings": dict(self.findings),
             "dtypes": list(self.dtypes),
             "devices": list(self.devices),
             "inputs": list(self._inputs()),
@@ -172,7 +182,7 @@ class Engine:
 
 
 _RECURRENT = frozenset({"decay", "delta_rule", "state", "normaliser", "scan"})
-_WHOLE_SPEC = frozenset(FEATURES) - {"kv_dtype"} - _RECURRENT
+_WHOLE_SPEC = frozenset(FEATURES) - {"kv_dtype", "parameters"} - _RECURRENT
 _FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -211,7 +221,8 @@ _INTERPRETER_NOTES = (
 )
 _SOFTMAX = _WHOLE_SPEC - {"paged", "gradients", "mla"}
 _QUANTISED = frozenset({"kv_dtype"})
-_OF_SOFTMAX = frozenset(RESULTS) - frozenset(STATES)
+_OF_SOFTMAX = frozenset({"out", "lse", *MATRICES, *PRESENT, *GRADIENTS})
+_OF_STATES: dict[str, Any] = {"rules": "kernels.recurrent", "pricing": "kernels.recurrent_costs"}
 _CHUNKS = {
     "description": "Tokens to a chunk; null: what suits the machine.",
     "enum": [None, 16, 32, 64],
@@ -229,6 +240,7 @@ ENGINES: dict[str, Engine] = {
             returns=_OF_SOFTMAX,
             dtypes=_FLOATS,
             devices=("cpu",),
+            is_double=True,
             notes=(
                 "The inputs are rounded to dtype; everything after that is float64, and so are the results.",
             ),
@@ -425,6 +437,7 @@ ENGINES: dict[str, Engine] = {
                 "chunk_size": _CHUNKS,
             },
             computes="linear attention",
+            **_OF_STATES,
             max_head_dim=256,
             is_triton=True,
             notes=(
@@ -468,6 +481,7 @@ ENGINES: dict[str, Engine] = {
                 },
             },
             computes="linear attention with random features",
+            **_OF_STATES,
             notes=(
                 "numerics is the error of the arithmetic, with the same features; comparison that of the "
                 "features. It grows as an exponential of the size of q and k.",
@@ -496,6 +510,7 @@ ENGINES: dict[str, Engine] = {
             },
             takes=SCAN_INPUTS,
             computes="a selective scan",
+            **_OF_STATES,
             is_triton=True,
             notes=(
                 *_INTERPRETER_NOTES,
@@ -517,6 +532,18 @@ def declared() -> dict[str, dict[str, dict[str, Any]]]:
             if name not in SHARED:
                 found.setdefault(name, {})[engine.name] = schema
     return found
+
+
+def companion(engine: str, what: str) -> Any:
+    """The module ``rules`` or ``pricing`` of an engine; None where it computes softmax attention.
+
+    Rules have ``problems(spec)``, which yields a FieldProblem for all that contradicts itself. Pricing says
+    what a run takes, for ``kernels.estimate``: ``engine_seconds``, ``engine_bytes``, ``reference_seconds``
+    and ``reference_bytes`` (0 where results are their own yardstick), ``flops``, and ``more_traffic``, the
+    bytes read and written beyond each input and each result once.
+    """
+    path = getattr(ENGINES[engine], what) if engine in ENGINES else None
+    return importlib.import_module(path) if path else None
 
 
 def option(spec: RunSpec, name: str) -> Any:

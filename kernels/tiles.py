@@ -19,7 +19,6 @@ from kernels.flash import tiles as flash
 from kernels.flash.tiles import Needs
 from kernels.limits import MIN_BLOCK
 from kernels.mla import forms
-from kernels.recurrent import ENGINES as RECURRENT
 from kernels.registry import ENGINES
 from kernels.spec.model import RunSpec
 from kernels.spec.problems import FieldProblem, one_of
@@ -37,7 +36,7 @@ MAX_UNROLLED = 4096
 def tilings(spec: RunSpec, target: str | None) -> dict[str, Tiling]:
     """How each kernel that works on tiles of queries and keys is launched for ``spec``, a spec of one of the
     Triton engines, by its name. ``target``: a key of TARGETS; None: Triton's interpreter."""
-    if spec.engine in RECURRENT:  # whose tiles are of their own choice
+    if ENGINES[spec.engine].pricing is not None:  # whose tiles are of their own choice
         return {}
     if spec.engine == "mla":
         return forms.tilings(spec, target)

@@ -30,15 +30,13 @@ from kernels.counts import (
     input_bytes,
     item_bytes,
     result_bytes,
-    state_numbers,
 )
 from kernels.decode.splits import decode_tiling, is_decoding, rows_per_kv_head
 from kernels.flash.tiles import DEFAULT_TARGET, choose_tiles, choose_tiling
 from kernels.flash.visits import visits, visits_of_keys
 from kernels.integers import ceil_div
 from kernels.mla.forms import work
-from kernels.recurrent import ENGINES as RECURRENT
-from kernels.registry import ENGINES, option
+from kernels.registry import ENGINES, companion
 from kernels.spec.model import RunSpec
 from kernels.spec.results import MATRICES
 
@@ -58,20 +56,12 @@ def modelled_traffic(spec: RunSpec) -> dict[str, Any]:
     elif spec.engine == "mla":
         done, item = work(spec, interpreted=False), ITEM_BYTES[spec.dtype]
         read, written = done.loads * item, done.stores * item + result_bytes(spec, "lse")
-    elif spec.engine in RECURRENT:
-        found = _found_states(spec)
-        read, written = read + found, written + found
+    elif (pricing := companion(spec.engine, "pricing")) is not None:
+        more_read, more_written = pricing.more_traffic(spec)
+        read, written = read + more_read, written + more_written
     elif ENGINES[spec.engine].is_triton:
         read, written = _of_kernels(spec)
     return {"bytes_read": read, "bytes_written": written, "method": "model"}
-
-
-def _found_states(spec: RunSpec) -> int:
-    """The states that the chunks of linear attention find, which one kernel writes and another reads."""
-    if spec.engine != "linear" or option(spec, "form") != "chunked":
-        return 0
-    chunks = ceil_div(spec.kv_len, option(spec, "chunk_size") or 16) if spec.attention.is_causal else 1
-    return 4 * chunks * state_numbers(spec)
 
 
 def _whole_matrices(spec: RunSpec) -> tuple[int, int]:

@@ -144,6 +144,7 @@ def _execute(run: Run) -> None:
                 result={
                     "numerics": outcome.numerics,
                     "comparison": outcome.comparison,
+                    "findings": outcome.findings,
                     "timing": outcome.timing,
                     "memory": outcome.memory,
                     "traffic": outcome.traffic,

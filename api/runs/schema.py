@@ -328,8 +328,9 @@ RunResult = component(
             ),
             "comparison": {
                 **open_object(
-                    "How far an engine that computes something else is from exact softmax attention on the "
-                    "same inputs, in float64; null for softmax engines, and where a state came from before.",
+                    "How far the output is from exact softmax attention on the same inputs, in float64, "
+                    "where an engine computes something else, or a pattern or a window leaves pairs out; "
+                    "null otherwise, and where a state came from before.",
                     **{"with": {"type": "string"}},
                     max_abs_err=ResultNumber,
                     max_rel_err=ResultNumber,
@@ -338,6 +339,11 @@ RunResult = component(
                 ),
                 "nullable": True,
             },
+            "findings": described(
+                "object",
+                "What the engine found beside its arrays, as `GET /engines` declares it.",
+                additionalProperties=True,
+            ),
             "timing": open_object(
                 "How long one execution took, and what that says about real hardware.",
                 method=choice("cuda_event", "wall", "interpreter"),

@@ -5,7 +5,8 @@
 ``compute`` is the part that is timed; ``collect`` brings its results back as numpy, canonical again.
 
 A module that computes anything but softmax attention also has ``expected(spec, arrays, wanted, checkpoint)``,
-which gives the ``wanted`` results in float64, by name, and how far from each rounding may take its own.
+which gives the ``wanted`` results in float64, by name, and how far from each rounding may take its own,
+unless it computes in float64 itself.
 
 A module of Triton kernels also has ``KERNEL_VERSION``, a digest of their source, and ``kernels_of(spec,
 arrays, place)``, which yields ``(name, kernel, arguments)`` for every kernel that running ``spec`` launches,
@@ -24,6 +25,7 @@ from typing import Any, Protocol
 
 from kernels.arrays import Array
 
+Checkpoint = Callable[[], None]  # raises where the time of a run is used up
 Kernels = Iterable[tuple[str, Any, dict[str, Any]]]  # (name, kernel, arguments) of each launch
 
 
@@ -60,6 +62,8 @@ class Prepared:
     compute: Callable[[], Mapping[str, Any]]
     collect: Callable[[Mapping[str, Any]], dict[str, Array]]
     notes: tuple[str, ...] = ()
+    # Figures beside the arrays, JSON-ready, as the registry declares them; not timed.
+    findings: Callable[[Mapping[str, Any], Checkpoint], dict[str, Any]] | None = None
 
 
 def version_of(folder: Path, sources: tuple[str, ...], beneath: str = "") -> str:

@@ -1,7 +1,8 @@
 """Inputs whose axes have names: which there are, and whether their shapes fit together.
 
-Ordinary attention takes q, k and v, and beside them what linear recurrences know (PLAIN). Other families
-stand in the place of q, k and v, and say of what these are made. Multi-head latent attention (MLA):
+Ordinary attention takes q, k and v, and beside them what linear recurrences know, and the parameters of
+scores and windows that are learnt (PLAIN; of these an axis of heads may be 1, for all). Other families stand
+in the place of q, k and v, and say of what these are made. Multi-head latent attention (MLA):
 
     q_nope [batch, heads, q_len, d_nope]     q_rope [batch, heads, q_len, d_rope]
     c_kv   [batch, kv_len, d_c]              k_rope [batch, kv_len, d_rope]        the cache, for all heads
@@ -89,14 +90,15 @@ class Family:
 
     def canonical_shape(self, name: str, shape: tuple[int, ...], rank: int) -> Shape4:
         """``[batch, heads, ·, ·]`` of an input, with axes of 1 for those that it lacks."""
-        axes = self.axes_of(name, rank)
-        found = dict(zip(axes, shape, strict=True))
-        heads = next((found.pop(axis) for axis in HEADS if axis in found), 1)
-        batch = found.pop("batch", 1)
-        rows, columns = (*found.values(), 1, 1)[:2]
+        named = list(zip(self.axes_of(name, rank), shape, strict=True))
+        heads = next((length for axis, length in named if axis in HEADS), 1)
+        batch = next((length for axis, length in named if axis == "batch"), 1)
+        rows, columns = (*(length for axis, length in named if axis not in ("batch", *HEADS)), 1, 1)[:2]
         return batch, heads, rows, columns
 
 
+RECURRENT = ("log_decay", "beta", "initial_state", "initial_normaliser")
+PARAMETERS = ("w_q", "w_k", "v_a", "w_general", "w_concat", "w_p", "v_p")  # of scores and of windows
 PLAIN = Family(
     name="q, k and v",
     axes={
@@ -107,9 +109,17 @@ PLAIN = Family(
         "beta": ("batch", "kv_heads", "kv_len"),
         "initial_state": ("batch", "kv_heads", "head_dim", "v_head_dim"),
         "initial_normaliser": ("batch", "kv_heads", "head_dim"),
+        "w_q": ("heads", "hidden", "head_dim"),
+        "w_k": ("heads", "hidden", "head_dim"),
+        "v_a": ("heads", "hidden"),
+        "w_general": ("heads", "head_dim", "head_dim"),
+        "w_concat": ("heads", "hidden", "2·head_dim"),
+        "w_p": ("heads", "hidden of w_p", "head_dim"),
+        "v_p": ("heads", "hidden of w_p"),
     },
-    optional=("log_decay", "beta", "initial_state", "initial_normaliser"),
-    full=("log_decay", "beta", "initial_state", "initial_normaliser"),
+    optional=(*RECURRENT, *PARAMETERS),
+    full=RECURRENT,
+    shared=dict.fromkeys(PARAMETERS, ("heads",)),
 )
 MLA = Family(
     name="MLA inputs",
@@ -213,16 +223,33 @@ def check_beside(spec: RunSpec, problems: Problems) -> None:
     if spec.family is not PLAIN:
         return
     lengths = {
-        "batch": spec.batch, "kv_heads": spec.num_kv_heads, "kv_len": spec.kv_len,
-        "head_dim": spec.head_dim, "v_head_dim": spec.v_head_dim,
+        "batch": spec.batch, "heads": spec.num_heads, "kv_heads": spec.num_kv_heads, "kv_len": spec.kv_len,
+        "head_dim": spec.head_dim, "2·head_dim": 2 * spec.head_dim, "v_head_dim": spec.v_head_dim,
     }  # fmt: skip
     for name in BESIDE:
         if name in spec.inputs:
             axes = PLAIN.axes_of(name, 4 if spec.is_packed else spec.rank)
-            shape, wanted = list(spec.inputs[name].shape), [lengths[axis] for axis in axes]
-            if shape != wanted:
-                detail = f"{name} has shape {shape}; with these inputs it is [{', '.join(axes)}] = {wanted}"
+            shape = list(spec.inputs[name].shape)
+            if not _fits(shape, axes, lengths, PLAIN.shared.get(name, ())):
+                wanted = ", ".join(str(lengths.get(axis, "any")) for axis in axes)
+                detail = f"{name} has shape {shape}; with these inputs it is [{', '.join(axes)}] = [{wanted}]"
                 problems.add(join("/inputs", name), "shape-mismatch", detail)
+
+
+def _fits(shape: list[int], axes: Axes, lengths: dict[str, int], shared: Axes) -> bool:
+    """Whether axes are as long as ``lengths`` say, or 1 where they may be shared. An axis that is new there
+    is noted, once all others are right."""
+    if len(shape) != len(axes):
+        return False
+    named = list(zip(axes, shape, strict=True))
+    if any(
+        length != lengths.get(axis, length) and (length, axis in shared) != (1, True)
+        for axis, length in named
+    ):
+        return False
+    for axis, length in named:
+        lengths.setdefault(axis, length)
+    return True
 
 
 def _plainly(family: Family) -> str:

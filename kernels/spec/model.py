@@ -74,6 +74,11 @@ class Attention:
             right = 0 if right is None else min(right, 0)
         return left, right
 
+    @property
+    def is_sparse(self) -> bool:
+        """Whether a pattern or a window leaves out pairs that causality does not."""
+        return self.pattern is not None or self.window != (None, None)
+
 
 @dataclass(frozen=True)
 class Options:

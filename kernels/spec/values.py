@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from kernels.arrays import Array, largest
-from kernels.spec.families import FULL, NAMED
+from kernels.spec.families import FULL, NAMED, PARAMETERS
 from kernels.spec.model import RunSpec
 from kernels.spec.problems import Problems, join
 
@@ -76,7 +76,7 @@ def _is_read(name: str, array: Array, spec: RunSpec, arrays: Mapping[str, Array]
     if spec.is_paged and name in ("k", "v"):
         return np.asarray(np.broadcast_to(_slots_read(spec, arrays)[:, :, None, None], array.shape))
     lengths = arrays.get("q_lens" if name in QUERIES else "kv_lens")
-    if lengths is None or name in ("w_uk", "w_uv", *FULL):
+    if lengths is None or name in ("w_uk", "w_uv", *FULL, *PARAMETERS):
         return np.ones(array.shape, dtype=np.bool_)
     if name in ("k", "v") and "past_key" in spec.inputs:
         lengths = lengths - spec.inputs["past_key"].shape[-2]  # kv_lens counts the past, which comes first

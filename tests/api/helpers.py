@@ -87,6 +87,7 @@ def compute(run_id):
         result={
             "numerics": done.numerics,
             "comparison": done.comparison,
+            "findings": done.findings,
             "timing": done.timing,
             "memory": done.memory,
             "traffic": done.traffic,

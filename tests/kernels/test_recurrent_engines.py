@@ -254,8 +254,29 @@ def test_a_scan_is_compared_with_its_dual() -> None:
     )
 
 
-def test_softmax_engines_are_compared_with_nothing_else() -> None:
-    assert run(linear(engine="flash")).comparison is None
+def test_softmax_attention_that_leaves_nothing_out_is_compared_with_nothing_else() -> None:
+    assert run(linear(engine="flash", attention={"is_causal": True})).comparison is None
+
+
+@pytest.mark.parametrize("engine", ["reference", "flash", "sdpa"])
+@pytest.mark.parametrize(
+    "sparse",
+    [
+        {"window": [2, 1]},
+        {"pattern": {"type": "bigbird", "window": 1, "global": 1, "random": 1, "seed": 3, "block": 2}},
+    ],
+)
+def test_a_sparse_run_is_compared_with_the_same_attention_made_dense(engine: str, sparse: dict) -> None:
+    body = linear(engine=engine, attention={"is_causal": True, **sparse})
+    outcome, dense = run(body), run(body | {"attention": {"is_causal": True}})
+    error = outcome.arrays["out"] - dense.arrays["out"]
+    assert outcome.comparison is not None
+    assert outcome.comparison["with"] == "softmax without pattern and window"
+    assert outcome.comparison["max_abs_err"] == pytest.approx(np.abs(error).max(), rel=1e-4)
+    assert outcome.comparison["rel_err"] == pytest.approx(
+        np.linalg.norm(error) / np.linalg.norm(dense.arrays["out"]), rel=1e-4
+    )
+    assert outcome.comparison["rel_err"] > 0.1  # it does lose something
 
 
 @pytest.mark.parametrize("dtype", ENGINES["performer"].dtypes)
