@@ -1,4 +1,4 @@
-"""Start-up check: requests that wait leave threads for the others, or nothing starts."""
+"""Start-up check: requests that wait or compute leave threads for the others, or nothing starts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,14 +8,15 @@ from django.core.checks import CheckMessage, Error, register
 
 
 @register()
-def waiting_leaves_threads(app_configs: Sequence[Any] | None, **kwargs: object) -> list[CheckMessage]:
-    if 0 <= settings.MAX_WAITERS < settings.WEB_THREADS:
+def threads_are_left(app_configs: Sequence[Any] | None, **kwargs: object) -> list[CheckMessage]:
+    waiting, computing, threads = settings.MAX_WAITERS, settings.MAX_COMPUTING, settings.WEB_THREADS
+    if waiting >= 0 and computing >= 1 and waiting + computing < threads:
         return []
     return [
         Error(
-            f"MAX_WAITERS ({settings.MAX_WAITERS}) must be at least 0 and below "
-            f"WEB_THREADS ({settings.WEB_THREADS}).",
-            hint="Change ATTENTION_LAB_MAX_WAITERS or ATTENTION_LAB_WEB_THREADS.",
+            f"MAX_WAITERS ({waiting}) must be at least 0, MAX_COMPUTING ({computing}) at least 1, and both "
+            f"together below WEB_THREADS ({threads}).",
+            hint="Change ATTENTION_LAB_MAX_WAITERS, ATTENTION_LAB_MAX_COMPUTING or ATTENTION_LAB_WEB_THREADS",
             id="api.E001",
         )
     ]

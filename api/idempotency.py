@@ -1,4 +1,5 @@
-"""`Idempotency-Key`: a POST that is sent again has its effect once.
+"""`Idempotency-Key`: a POST that is sent again has its effect once; where it has none, a key still means one
+request.
 
 A key belongs to its caller (token or address) and is kept for a day. The unique constraint on
 (scope, key) decides between requests that arrive at the same time.
@@ -18,6 +19,9 @@ from api.models import IdempotencyKey
 KEPT = datetime.timedelta(days=1)
 # A request that has not said what it made for this long has died on the way.
 GIVEN_UP = datetime.timedelta(minutes=2)
+# In the place of a resource, of a request that makes none.
+NOTHING = "nothing"
+REPLAYED = {"Idempotent-Replayed": "true"}
 
 
 class Taken(Exception):
@@ -69,7 +73,7 @@ def find(key: Key) -> str | None:
     return row.resource
 
 
-def reserve(key: Key) -> None:
+def reserve(key: Key, resource: str = "") -> None:
     """Take the key. Raises Taken when another request was first.
 
     Inside a transaction a second request waits here until the first one commits or rolls back.
@@ -78,10 +82,22 @@ def reserve(key: Key) -> None:
     try:
         with transaction.atomic():
             IdempotencyKey.objects.create(
-                scope=key.scope, key=key.key, endpoint=key.endpoint, fingerprint=key.fingerprint
+                scope=key.scope,
+                key=key.key,
+                endpoint=key.endpoint,
+                fingerprint=key.fingerprint,
+                resource=resource,
             )
     except IntegrityError:
         raise Taken from None
+
+
+def note(key: Key) -> None:
+    """Keep the key of a request that made nothing. A Problem when another request took it meanwhile."""
+    try:
+        reserve(key, NOTHING)
+    except Taken:  # by the same request, which is as good, or by another, which `find` tells
+        find(key)
 
 
 def complete(key: Key, resource: str) -> None:

@@ -114,7 +114,15 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     str,
     OpenApiParameter.HEADER,
     description=(
-        "Sent again with the same body, the request has its effect once and answers with the same resource "
-        "(`Idempotent-Replayed: true`); with another body it is refused (422). Kept for 24 hours."
+        "Sent again with the same body, the request has its effect once and answers with the same resource, "
+        "or the same figures (`Idempotent-Replayed: true`); with another body, or sent elsewhere, it is "
+        "refused (422). 1 to 255 visible ASCII characters, kept for 24 hours."
     ),
 )
+
+
+class Schema(AutoSchema):
+    """Describes an operation; of every POST, that it honours `Idempotency-Key`."""
+
+    def get_override_parameters(self) -> list[Any]:
+        return [IDEMPOTENCY_KEY] if self.method == "POST" else []

@@ -9,7 +9,7 @@ from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from api import errors, parsers
+from api import errors, idempotency, parsers
 from api.callers import Caller, caller_of
 from api.models import ApiToken
 
@@ -28,6 +28,12 @@ class ApiView(APIView):
     @property
     def caller(self) -> Caller:
         return caller_of(self.request._request, cast("ApiToken | None", self.request.auth))
+
+    def idempotency_key(self, fingerprint: str) -> idempotency.Key | None:
+        """The request's key, if it has one; `fingerprint` is a digest of what was sent."""
+        header = self.request.headers.get("Idempotency-Key", "")
+        endpoint = f"{self.request.method} {self.request.path}"
+        return idempotency.key_of(header, self.caller, endpoint, fingerprint)
 
 
 class AnyAccept(DefaultContentNegotiation):

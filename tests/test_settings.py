@@ -68,10 +68,15 @@ def test_make_run_asks_for_readiness_by_a_name_that_is_always_allowed():
     assert hosts == [["127.0.0.1"]]
 
 
-THREADS = "from config import gunicorn, settings; print(gunicorn.threads, settings.MAX_WAITERS)"
+THREADS = (
+    "from config import gunicorn, settings; "
+    "print(gunicorn.threads, settings.MAX_WAITERS, settings.MAX_COMPUTING); import config.wsgi"
+)
 
 
-@pytest.mark.parametrize(("threads", "said"), [("", "32 24"), ("12", "12 4"), ("4", "4 0")])
+@pytest.mark.parametrize(
+    ("threads", "said"), [("", "32 24 6"), ("12", "12 4 3"), ("4", "4 0 1"), ("2", "2 0 1")]
+)
 def test_one_setting_says_how_many_threads_there_are(tmp_path, threads, said):
     changes = {"ATTENTION_LAB_WEB_THREADS": threads} if threads else {}
     done = run(THREADS, tmp_path, **changes)
@@ -83,11 +88,25 @@ def test_a_bad_number_of_threads_or_processes_names_itself(tmp_path):
         assert f"{name}='many' is not a whole number" in run(THREADS, tmp_path, **{name: "many"}).stderr
 
 
-@pytest.mark.parametrize(("waiters", "starts"), [("31", True), ("0", True), ("32", False), ("-1", False)])
-def test_the_web_process_does_not_start_when_waiting_could_take_every_thread(tmp_path, waiters, starts):
-    done = run("import config.wsgi", tmp_path, ATTENTION_LAB_MAX_WAITERS=waiters)
+@pytest.mark.parametrize(
+    ("waiters", "computing", "starts"),
+    [
+        ("25", "6", True),
+        ("0", "31", True),
+        ("26", "6", False),
+        ("0", "32", False),
+        ("-1", "6", False),
+        ("0", "0", False),
+    ],
+)
+def test_the_web_process_does_not_start_when_those_that_hold_threads_could_take_every_one(
+    tmp_path, waiters, computing, starts
+):
+    limits = {"ATTENTION_LAB_MAX_WAITERS": waiters, "ATTENTION_LAB_MAX_COMPUTING": computing}
+    done = run("import config.wsgi", tmp_path, **limits)
     assert (done.returncode == 0) == starts, done.stderr
     assert ("ATTENTION_LAB_MAX_WAITERS" in done.stderr) == (not starts)
+    assert ("ATTENTION_LAB_MAX_COMPUTING" in done.stderr) == (not starts)
 
 
 # --- The key that `make run` makes ----------------------------------------------------------------

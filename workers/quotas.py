@@ -1,8 +1,9 @@
-"""How much a caller without a token may use: counted in Redis, atomically."""
+"""How much a caller may use: counted in Redis, atomically."""
 
 import logging
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import redis
 from django.conf import settings
@@ -12,7 +13,7 @@ from workers.broker import PREFIX, connection
 log = logging.getLogger(__name__)
 
 # All counters are checked before any is raised, so that a refused run is not charged. A counter
-# lives for one window from its first use.
+# lives for one window from its first use. A limit of "inf" refuses nothing.
 CHARGE = """
 for i = 1, #KEYS do
   local used = tonumber(redis.call('GET', KEYS[i]) or '0')
@@ -34,12 +35,19 @@ end
 """
 
 
+# Seconds: nobody knows what a computation takes before it is done, so this is charged when it begins. With it
+# a quota of 0 lets nothing through.
+ENTRANCE = 0.001
+
+
 @dataclass(frozen=True)
 class Quota:
     name: str
     unit: str
     limit: float
     window_seconds: int
+    whose: str = "Without a token an address"
+    remedy: str = "send a token"
 
 
 class QuotaExceeded(Exception):
@@ -50,13 +58,14 @@ class QuotaExceeded(Exception):
         self.retry_after = retry_after
         self.limit = quota.limit
         self.detail = (
-            f"Without a token an address may use {quota.limit:g} {quota.unit} per "
-            f"{quota.window_seconds} s. Try again in {retry_after} s, or send a token."
+            f"{quota.whose} may use {quota.limit:g} {quota.unit} per {quota.window_seconds} s. "
+            f"Try again in {retry_after} s, or {quota.remedy}."
         )
         super().__init__(self.detail)
 
 
 def quotas() -> list[Quota]:
+    """Of runs."""
     return [
         Quota("runs", "runs", settings.ANONYMOUS_RUNS_PER_MINUTE, 60),
         Quota("seconds", "seconds of predicted worker time", settings.ANONYMOUS_SECONDS_PER_HOUR, 3600),
@@ -69,9 +78,46 @@ def charge(caller: str, seconds: float) -> None:
     Raises QuotaExceeded, charging nothing. Without Redis nothing is charged: the queue is down
     with it, and what is submitted meanwhile is bounded by the queue's own limit.
     """
-    limits = quotas()
-    keys, amounts = _keys(caller), _amounts(seconds)
-    arguments = [x for q in limits for x in (amounts[q.name], q.limit, q.window_seconds)]
+    _count(caller, quotas(), _amounts(seconds))
+
+
+def refund(caller: str, seconds: float) -> None:
+    """Take back a charge whose run was not recorded after all."""
+    keys = _keys(caller, quotas())
+    try:
+        connection().eval(REFUND, len(keys), *keys, *_amounts(seconds))
+    except redis.RedisError as error:
+        log.warning("quota of %s not refunded: %s", caller, error)
+
+
+def computing(*, anonymous: bool) -> Quota:
+    """Of what the web process computes at once."""
+    unit = "seconds of the web server's processors"
+    if anonymous:
+        return Quota("computing", unit, settings.ANONYMOUS_COMPUTING_SECONDS_PER_MINUTE, 60)
+    limit, remedy = settings.TOKEN_COMPUTING_SECONDS_PER_MINUTE, "ask for less at a time"
+    return Quota("computing", unit, limit, 60, "A token", remedy)
+
+
+def enter(quota: Quota, caller: str) -> None:
+    """Begin something that `spend` will charge to `caller`. Raises QuotaExceeded when nothing is left.
+
+    Those that are under way at this moment are charged later, and may go beyond the limit together. Without
+    Redis nobody is refused: how many compute at once is then the only bound.
+    """
+    _count(caller, [quota], [ENTRANCE])
+
+
+def spend(quota: Quota, caller: str, seconds: float) -> None:
+    """Charge what was used, however much is left."""
+    _count(caller, [replace(quota, limit=math.inf)], [round(seconds, 4)])
+
+
+def _count(caller: str, limits: Sequence[Quota], amounts: Sequence[float]) -> None:
+    keys = _keys(caller, limits)
+    arguments = [
+        x for q, amount in zip(limits, amounts, strict=True) for x in (amount, q.limit, q.window_seconds)
+    ]
     try:
         refused, milliseconds = connection().eval(CHARGE, len(keys), *keys, *arguments)
     except redis.RedisError as error:
@@ -82,19 +128,10 @@ def charge(caller: str, seconds: float) -> None:
         raise QuotaExceeded(limits[refused - 1], retry_after)
 
 
-def refund(caller: str, seconds: float) -> None:
-    """Take back a charge whose run was not recorded after all."""
-    keys = _keys(caller)
-    try:
-        connection().eval(REFUND, len(keys), *keys, *_amounts(seconds).values())
-    except redis.RedisError as error:
-        log.warning("quota of %s not refunded: %s", caller, error)
+def _keys(caller: str, limits: Sequence[Quota]) -> list[str]:
+    return [f"{PREFIX}quota:{quota.name}:{caller}" for quota in limits]
 
 
-def _keys(caller: str) -> list[str]:
-    return [f"{PREFIX}quota:{quota.name}:{caller}" for quota in quotas()]
-
-
-def _amounts(seconds: float) -> dict[str, float]:
-    """What one run uses of each quota, in their order."""
-    return {"runs": 1.0, "seconds": round(seconds, 3)}
+def _amounts(seconds: float) -> list[float]:
+    """What one run uses of each of `quotas`."""
+    return [1.0, round(seconds, 3)]

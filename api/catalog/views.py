@@ -42,6 +42,11 @@ def limits() -> dict[str, Any]:
         "wait_seconds": preferences.MAX_WAIT,
         "anonymous_runs_per_minute": settings.ANONYMOUS_RUNS_PER_MINUTE,
         "anonymous_seconds_per_hour": settings.ANONYMOUS_SECONDS_PER_HOUR,
+        "computing_seconds_per_minute": {
+            "anonymous": settings.ANONYMOUS_COMPUTING_SECONDS_PER_MINUTE,
+            "token": settings.TOKEN_COMPUTING_SECONDS_PER_MINUTE,
+        },
+        "computing_at_once": settings.MAX_COMPUTING,
         "retention_days": {
             "anonymous": settings.RETENTION_DAYS_ANONYMOUS,
             "token": settings.RETENTION_DAYS_TOKEN,

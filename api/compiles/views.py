@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.compiles import schema
-from api.openapi import IDEMPOTENCY_KEY, PREFER, problems
+from api.openapi import PREFER, problems
 from api.runs.representation import envelope
 from api.runs.submission import submit_compile_body
 from api.runs.views import ArtifactView, RunDetailView, RunView
@@ -44,7 +44,7 @@ class CompilesView(CompileMixin, RunView):
         summary="Compile a kernel",
         description="Registers, spills, shared memory, occupancy, instructions, and every stage of the code.",
         tags=TAGS,
-        parameters=[PREFER, IDEMPOTENCY_KEY],
+        parameters=[PREFER],
         request={"application/json": schema.CompileRequest},
         examples=[OpenApiExample("Causal, float16, two GPUs", schema.EXAMPLE, request_only=True)],
         responses={

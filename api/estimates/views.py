@@ -8,9 +8,9 @@ from drf_spectacular.utils import OpenApiExample, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api import parsers
 from api.estimates import representation, schema
 from api.openapi import problems
+from api.pure import PureView
 from api.views import ApiView
 from kernels.sizing.fields import MAX_FIELDS, MAX_LAYERS, MAX_WIDTH
 from kernels.sizing.gpus import gpus
@@ -32,12 +32,7 @@ LIMITS = {
     "layers": MAX_LAYERS,
     "width": MAX_WIDTH,
 }
-ERRORS = problems(400, 401, 413, 415, 422)
-
-
-def answer(request: Request, kind: str, represent: Callable[[Question], dict[str, Any]]) -> Response:
-    """The estimate that the body asks for."""
-    return Response(represent(parse_question(parsers.json_body(request), kind)))
+ERRORS = problems(400, 401, 413, 415, 422, 429, 503)
 
 
 class EstimatesView(ApiView):
@@ -61,7 +56,14 @@ class EstimatesView(ApiView):
         return Response({"estimates": found, "limits": LIMITS})
 
 
-class KvCacheView(ApiView):
+class EstimateView(PureView):
+    def estimate(
+        self, request: Request, kind: str, represent: Callable[[Question], dict[str, Any]]
+    ) -> Response:
+        return self.answer(request, lambda body: represent(parse_question(body, kind)))
+
+
+class KvCacheView(EstimateView):
     @extend_schema(
         operation_id="estimate_kv_cache",
         summary=TITLES["kv-cache"],
@@ -79,10 +81,10 @@ class KvCacheView(ApiView):
         responses={200: schema.KvCacheEstimate, **ERRORS},
     )
     def post(self, request: Request) -> Response:
-        return answer(request, "kv-cache", representation.kv_cache_answer)
+        return self.estimate(request, "kv-cache", representation.kv_cache_answer)
 
 
-class MemoryView(ApiView):
+class MemoryView(EstimateView):
     @extend_schema(
         operation_id="estimate_memory",
         summary=TITLES["memory"],
@@ -96,10 +98,10 @@ class MemoryView(ApiView):
         responses={200: schema.MemoryEstimate, **ERRORS},
     )
     def post(self, request: Request) -> Response:
-        return answer(request, "memory", representation.memory_answer)
+        return self.estimate(request, "memory", representation.memory_answer)
 
 
-class RooflineView(ApiView):
+class RooflineView(EstimateView):
     @extend_schema(
         operation_id="estimate_roofline",
         summary=TITLES["roofline"],
@@ -113,10 +115,10 @@ class RooflineView(ApiView):
         responses={200: schema.RooflineEstimate, **ERRORS},
     )
     def post(self, request: Request) -> Response:
-        return answer(request, "roofline", representation.roofline_answer)
+        return self.estimate(request, "roofline", representation.roofline_answer)
 
 
-class FitView(ApiView):
+class FitView(EstimateView):
     @extend_schema(
         operation_id="estimate_fit",
         summary=TITLES["fit"],
@@ -130,7 +132,7 @@ class FitView(ApiView):
         responses={200: schema.FitEstimate, **ERRORS},
     )
     def post(self, request: Request) -> Response:
-        return answer(request, "fit", representation.fit_answer)
+        return self.estimate(request, "fit", representation.fit_answer)
 
 
 class ModelsView(ApiView):

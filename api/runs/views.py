@@ -17,7 +17,7 @@ from rest_framework.response import Response
 
 from api import idempotency, parsers, preferences
 from api.errors import Problem
-from api.openapi import IDEMPOTENCY_KEY, PREFER, problems
+from api.openapi import PREFER, problems
 from api.pagination import NewestFirst
 from api.runs import schema
 from api.runs.downloads import download
@@ -59,7 +59,7 @@ class RunView(ApiView):
         if waited is not None:
             headers["Preference-Applied"] = f"wait={waited}"
         if replayed:
-            headers["Idempotent-Replayed"] = "true"
+            headers |= idempotency.REPLAYED
         if self.request.method == "POST":
             headers["Location"] = self.request.build_absolute_uri(self.address(run))
         return Response(self.document(run, self.request._request), status=status, headers=headers)
@@ -68,12 +68,7 @@ class RunView(ApiView):
         """Submit the body, and wait for the end as long as the client asked to."""
         seconds = self.seconds_to_wait()
         body = parsers.json_body(request)
-        key = idempotency.key_of(
-            request.headers.get("Idempotency-Key", ""),
-            self.caller,
-            f"{request.method} {request.path}",
-            parsers.body_digest(request),
-        )
+        key = self.idempotency_key(parsers.body_digest(request))
         submission = submit_body(body, caller=self.caller, key=key)
         waited = preferences.wait_for(submission.run, seconds)
         status = 200 if waited and submission.run.is_terminal else 202
@@ -115,7 +110,7 @@ class RunsView(RunView):
             "possible, within a quota of the address."
         ),
         tags=TAGS,
-        parameters=[PREFER, IDEMPOTENCY_KEY],
+        parameters=[PREFER],
         request={"application/json": schema.RunRequest},
         examples=[
             OpenApiExample("Attention by hand", schema.EXAMPLE, request_only=True),

@@ -10,9 +10,9 @@ from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api import parsers
 from api.errors import Problem
 from api.openapi import Component, problems
+from api.pure import PureView
 from api.simulations import schema
 from api.views import ApiView
 from kernels.serving.catalog import SIMULATORS
@@ -66,7 +66,7 @@ class SimulationsView(ApiView):
         return Response({"simulations": found})
 
 
-class SimulationView(ApiView):
+class SimulationView(PureView):
     """A pure function of the body: nothing is stored, so that sending it again changes nothing."""
 
     simulator = ""
@@ -80,11 +80,10 @@ class SimulationView(ApiView):
             raise Problem(400, f"format must be {' or '.join(FORMATS)}, not {wanted}.") from None
 
     def simulate(self, request: Request) -> Response:
-        answer = SIMULATORS[self.simulator].simulate(parsers.json_body(request))
-        headers = {}
+        response = self.answer(request, SIMULATORS[self.simulator].simulate)
         if request.accepted_renderer.format == "csv":
-            headers["Content-Disposition"] = f'attachment; filename="{self.simulator}-events.csv"'
-        return Response(answer, headers=headers)
+            response["Content-Disposition"] = f'attachment; filename="{self.simulator}-events.csv"'
+        return response
 
 
 def documented(
@@ -103,7 +102,7 @@ def documented(
         responses={
             (200, "application/json"): OpenApiResponse(answer, "Figures, timeline and events."),
             (200, "text/csv"): OpenApiResponse(str, "The events alone."),
-            **problems(400, 401, 406, 413, 415, 422),
+            **problems(400, 401, 406, 413, 415, 422, 429, 503),
         },
     )
 

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from api import idempotency
 from api.errors import Problem
 from api.models import Upload
-from api.openapi import IDEMPOTENCY_KEY, problems
+from api.openapi import problems
 from api.uploads import schema, store
 from api.views import ApiView
 from kernels.spec import FieldProblem
@@ -28,15 +28,12 @@ class UploadsView(ApiView):
             'inputs of runs: `{"upload": "<id>", "name": "q"}`.'
         ),
         tags=["uploads"],
-        parameters=[IDEMPOTENCY_KEY],
         request={"multipart/form-data": schema.UploadRequest},
         responses={201: schema.Upload, **problems(400, 401, 409, 413, 415, 422, 429, 503)},
     )
     def post(self, request: Request) -> Response:
         file = self._file(request)
-        header = request.headers.get("Idempotency-Key", "")
-        endpoint = f"{request.method} {request.path}"
-        key = idempotency.key_of(header, self.caller, endpoint, store.fingerprint(file)) if header else None
+        key = self.idempotency_key(store.fingerprint(file))
         upload, replayed = self._once(file, key)
         document = {
             "id": upload.id,
@@ -45,7 +42,7 @@ class UploadsView(ApiView):
             "size": upload.size,
             "arrays": upload.arrays,
         }
-        return Response(document, status=201, headers={"Idempotent-Replayed": "true"} if replayed else None)
+        return Response(document, status=201, headers=idempotency.REPLAYED if replayed else None)
 
     def _file(self, request: Request) -> "UploadedFile[Any]":
         files = request.FILES.getlist("file") if request.META.get("CONTENT_LENGTH") else []

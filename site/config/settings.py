@@ -171,6 +171,8 @@ ANONYMOUS_UPLOAD_BYTES = env.integer("ATTENTION_LAB_ANONYMOUS_UPLOAD_BYTES", 256
 # waiting never keeps others out (see api.checks).
 WEB_THREADS = env.integer("ATTENTION_LAB_WEB_THREADS", 32)
 MAX_WAITERS = env.integer("ATTENTION_LAB_MAX_WAITERS", max(0, WEB_THREADS - 8))
+# How many estimates and simulations one web process computes at once; these threads are held as well.
+MAX_COMPUTING = env.integer("ATTENTION_LAB_MAX_COMPUTING", max(1, min(6, WEB_THREADS // 4)))
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 5_000
 
 # The address of a run's page (named, with `run_id`): the API's documents link to it.
@@ -183,7 +185,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": [],
     "DEFAULT_PARSER_CLASSES": ["api.parsers.StrictJSONParser"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "api.openapi.Schema",
     "DEFAULT_VERSIONING_CLASS": None,
     "EXCEPTION_HANDLER": "api.errors.exception_handler",
     "NUM_PROXIES": NUM_PROXIES,
@@ -231,6 +233,11 @@ MAX_RESULT_ELEMENTS = env.integer("ATTENTION_LAB_MAX_RESULT_ELEMENTS", 32 * 1024
 # Quotas of a caller without a token, by address.
 ANONYMOUS_RUNS_PER_MINUTE = env.integer("ATTENTION_LAB_ANONYMOUS_RUNS_PER_MINUTE", 120)
 ANONYMOUS_SECONDS_PER_HOUR = env.integer("ATTENTION_LAB_ANONYMOUS_SECONDS_PER_HOUR", 1_200)
+# Of the web process's own processor time, for estimates and simulations: they take 1 to 400 ms each.
+ANONYMOUS_COMPUTING_SECONDS_PER_MINUTE = env.integer(
+    "ATTENTION_LAB_ANONYMOUS_COMPUTING_SECONDS_PER_MINUTE", 20
+)
+TOKEN_COMPUTING_SECONDS_PER_MINUTE = env.integer("ATTENTION_LAB_TOKEN_COMPUTING_SECONDS_PER_MINUTE", 60)
 
 # --- Logs ----------------------------------------------------------------------------------
 
