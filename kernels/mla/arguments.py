@@ -81,7 +81,7 @@ def absorbed_launches(
     ``logit_terms``: see ``latent_terms``.
     """
     batch, heads, q_len, _ = shapes.q_nope
-    product = partial(_projection, dtype=dtype, interpreted=interpreted)
+    product = partial(projection, dtype=dtype, interpreted=interpreted)
     queries, sums = rows(at["absorbed"], shapes.sums), rows(at["sums"], shapes.sums)
     out = rows(at["out"], shapes.out)
     w_uk, w_uv = _weights(shapes, at)
@@ -125,7 +125,7 @@ def expanded_launches(
     ``at``: the pointers, by name: the inputs, ``keys`` and ``values``. The first columns of a key are made
     from a latent, the others are k_rope.
     """
-    product = partial(_projection, dtype=dtype, interpreted=interpreted)
+    product = partial(projection, dtype=dtype, interpreted=interpreted)
     latents = rows(at["c_kv"], shapes.c_kv)
     w_uk, w_uv = _weights(shapes, at)
     keys, values = rows(at["keys"], shapes.keys), rows(at["values"], shapes.values)
@@ -161,7 +161,7 @@ def _sharing(k_rope: Rows, keys: Rows, shapes: LatentShapes, *, interpreted: boo
     return Launch("share_rope", share_columns, arguments, (batch * heads, ceil_div(length, block)))
 
 
-def _projection(
+def projection(
     name: str,
     x: Rows,
     w: Matrix,
