@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays import Array
-from kernels.engines.reference import attend, reference
+from kernels.engines.reference import reference
 from kernels.numerics import errors
-from kernels.recurrent import is_causal
+from kernels.registry import is_causal
+from kernels.spec.families import PLAIN
 from kernels.spec.model import RunSpec
 
 
@@ -19,7 +20,7 @@ def compare_with_softmax(
     spec: RunSpec, arrays: Mapping[str, Array], out: Array, checkpoint: Callable[[], None]
 ) -> dict[str, Any] | None:
     """The ``comparison`` of a run: errors of ``out`` [b, h, n, e] against softmax attention in float64, on
-    the same q, k and v, or what stands for them, with the same scale and causality.
+    the same q, k and v, or what stands for them, with the same scale, causality, masks and positions.
 
     None where a state came from before: nobody knows of which keys.
     """
@@ -59,12 +60,13 @@ def distance(what: str, out: Array, exact: Array) -> dict[str, Any]:
 
 def softmax_out(spec: RunSpec, arrays: Mapping[str, Array], checkpoint: Callable[[], None]) -> Array:
     """[b, h, n, e] float64; ``checkpoint`` is called between heads."""
-    q, k, v = (arrays[name].astype(np.float64) for name in map(spec.family.decides.__getitem__, "qkv"))
-    heads = spec.num_heads
-    out = np.zeros((spec.batch, heads, spec.q_len, spec.v_head_dim))
-    allowed = np.tri(spec.q_len, spec.kv_len, dtype=bool) if is_causal(spec) else True
-    for b, h in np.ndindex(out.shape[:2]):
-        checkpoint()
-        one = (x[b, h * x.shape[1] // heads] for x in (q, k, v))
-        out[b, h] = attend(*one, scale=spec.scale, allowed=allowed)["out"]
-    return out
+    softmax = replace(spec, attention=replace(spec.attention, is_causal=is_causal(spec)))
+    if spec.family is not PLAIN:
+        arrays = {**arrays, **{name: _for_all_heads(spec, arrays, name) for name in "qkv"}}
+    return reference(softmax, arrays, ("out",), checkpoint)["out"]
+
+
+def _for_all_heads(spec: RunSpec, arrays: Mapping[str, Array], name: str) -> Array:
+    """What stands for q, k or v, one for each head: of a scan, values are not shared where keys are."""
+    given = arrays[spec.family.decides[name]]
+    return np.repeat(given, spec.num_heads // given.shape[1], axis=1) if given.shape[1] else given

@@ -17,7 +17,7 @@ from kernels.flash.tiles import choose_tiles, padded_dim
 from kernels.flash.visits import visits
 from kernels.integers import ceil_div
 from kernels.mla.forms import largest_tile, multiply_adds, work
-from kernels.registry import ENGINES, companion
+from kernels.registry import ENGINES, companion, is_causal
 from kernels.spec.model import RunSpec
 from kernels.spec.results import MATRICES
 
@@ -236,7 +236,7 @@ def _has_terms(spec: RunSpec) -> bool:
 def _modifies_scores(spec: RunSpec) -> bool:
     attention = spec.attention
     return (
-        attention.is_causal
+        is_causal(spec)
         or attention.window != (None, None)
         or attention.softcap > 0
         or attention.alibi_slopes is not None

@@ -9,16 +9,10 @@ from collections.abc import Iterator
 
 from kernels import registry
 from kernels.integers import next_power_of_two
-from kernels.spec.families import SCAN
 from kernels.spec.model import RunSpec
 from kernels.spec.problems import FieldProblem, join
 
 MAX_SCANNED = 2**16  # numbers of the states of all tokens, which a parallel prefix holds at once
-
-
-def is_causal(spec: RunSpec) -> bool:
-    """Whether a token reads the state as it was after it; a scan has no other way."""
-    return spec.attention.is_causal or spec.family is SCAN
 
 
 def is_normalised(spec: RunSpec) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from kernels.counts import state_numbers, state_products
 from kernels.integers import ceil_div, next_power_of_two
-from kernels.recurrent import is_causal
-from kernels.registry import option
+from kernels.recurrent import is_normalised
+from kernels.registry import is_causal, option
 from kernels.spec.model import RunSpec
 
 CALL = 0.02

@@ -116,6 +116,7 @@ class Engine:
     computes: str = SOFTMAX  # engines that compute the same can stand in for each other
     findings: dict[str, str] = field(default_factory=dict)  # figures beside its arrays: name -> meaning
     is_double: bool = False  # computes in float64, so that its results are their own yardstick
+    is_always_causal: bool = False  # with or without is_causal
     # Modules without torch, of engines that compute anything but softmax attention (see ``companion``).
     rules: str | None = None
     pricing: str | None = None
@@ -510,6 +511,7 @@ ENGINES: dict[str, Engine] = {
             },
             takes=SCAN_INPUTS,
             computes="a selective scan",
+            is_always_causal=True,
             **_OF_STATES,
             is_triton=True,
             notes=(
@@ -544,6 +546,11 @@ def companion(engine: str, what: str) -> Any:
     """
     path = getattr(ENGINES[engine], what) if engine in ENGINES else None
     return importlib.import_module(path) if path else None
+
+
+def is_causal(spec: RunSpec) -> bool:
+    """Whether no query sees a later key: because it was asked for, or because its engine has no other way."""
+    return spec.attention.is_causal or ENGINES[spec.engine].is_always_causal
 
 
 def option(spec: RunSpec, name: str) -> Any:
