@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -219,3 +220,15 @@ def to_jsonable(array: Array) -> Any:
     values[np.isposinf(array)] = "inf"
     values[np.isneginf(array)] = "-inf"
     return values.tolist()
+
+
+def plain(value: Any) -> Any:
+    """Figures in dicts and lists as JSON has them: numbers of numpy as Python's, arrays as lists, and what is
+    not finite in words."""
+    if isinstance(value, Mapping):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, float | np.ndarray | np.generic):
+        return to_jsonable(np.asarray(value))
+    return value

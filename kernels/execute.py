@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels.arrays import Array, generate, round_to_dtype, sha256
+from kernels.arrays import Array, generate, plain, round_to_dtype, sha256
 from kernels.bounds import Bounds
 from kernels.comparison import compare_with_dense, compare_with_softmax
 from kernels.engines import CannotRunError, Prepared
@@ -128,7 +128,7 @@ def _execute(spec: RunSpec, arrays: Mapping[str, Array], deadline: float | None)
         input_info={name: _describe(spec, name, array) for name, array in inputs.items()},
         numerics=numerics,
         comparison=_comparison(spec, canonical, results, checkpoint),
-        findings=prepared.findings(raw, checkpoint) if prepared.findings else {},
+        findings=plain(prepared.findings(raw, checkpoint)) if prepared.findings else {},
         timing={
             "method": method,
             "representative": method != "interpreter",

@@ -12,6 +12,7 @@ from kernels.integers import next_power_of_two
 from kernels.spec.model import RunSpec
 from kernels.spec.problems import FieldProblem, join
 
+LEAST_TRIALS = 6  # of which the smallest and the largest hold the median with 95 %
 MAX_SCANNED = 2**16  # numbers of the states of all tokens, which a parallel prefix holds at once
 
 
@@ -79,6 +80,13 @@ def _chunk_problems(spec: RunSpec) -> Iterator[FieldProblem]:
 
 
 def _of_performer(spec: RunSpec) -> Iterator[FieldProblem]:
+    trials = registry.option(spec, "trials")
+    if 0 < trials < LEAST_TRIALS:
+        detail = (
+            f"{trials} trials cannot say where a median lies with 95 % confidence: send {LEAST_TRIALS} or "
+            "more, or 0 for none"
+        )
+        yield FieldProblem("/options/trials", "out-of-range", detail)
     if not spec.head_dim:
         detail = "q and k have no dimensions, and directions are drawn among these; send one at least"
         yield FieldProblem("/inputs/q", "out-of-range", detail)

@@ -224,6 +224,16 @@ _SOFTMAX = _WHOLE_SPEC - {"paged", "gradients", "mla"}
 _QUANTISED = frozenset({"kv_dtype"})
 _OF_SOFTMAX = frozenset({"out", "lse", *MATRICES, *PRESENT, *GRADIENTS})
 _OF_STATES: dict[str, Any] = {"rules": "kernels.recurrent", "pricing": "kernels.recurrent_costs"}
+_PAST = {
+    "state_bytes": "what remains of all tokens, in float32",
+    "cache_bytes": "what attention would keep of them: keys and values in the dtype of the run",
+    "break_even_tokens": "the shortest text whose keys and values are more than the state",
+}
+_RANKS = {
+    "ranks": "rank and effective rank (exp of the entropy of the singular values) of the weights by which "
+    "outputs are made of values, and of those of softmax attention; means of all heads; null where a state "
+    "came from before, or for more than 2²⁰ weights",
+}
 _CHUNKS = {
     "description": "Tokens to a chunk; null: what suits the machine.",
     "enum": [None, 16, 32, 64],
@@ -439,6 +449,7 @@ ENGINES: dict[str, Engine] = {
             },
             computes="linear attention",
             **_OF_STATES,
+            findings={**_PAST, **_RANKS},
             max_head_dim=256,
             is_triton=True,
             notes=(
@@ -480,9 +491,26 @@ ENGINES: dict[str, Engine] = {
                     "type": "boolean",
                     "default": True,
                 },
+                "trials": {
+                    "description": (
+                        "Draws for each of several numbers of features, to see how the error falls with "
+                        "them; 0, or 6 and more."
+                    ),
+                    "type": "integer",
+                    "minimum": 0,
+                    "maximum": 64,
+                    "default": 0,
+                },
             },
             computes="linear attention with random features",
             **_OF_STATES,
+            findings={
+                **_PAST,
+                **_RANKS,
+                "error_by_features": "with trials: for numbers of features up to num_features the median of "
+                "the relative errors of their draws, and an interval low to high that holds the median of "
+                "all draws with the given confidence",
+            },
             notes=(
                 "numerics is the error of the arithmetic, with the same features; comparison that of the "
                 "features. It grows as an exponential of the size of q and k.",
@@ -513,6 +541,7 @@ ENGINES: dict[str, Engine] = {
             computes="a selective scan",
             is_always_causal=True,
             **_OF_STATES,
+            findings=_PAST,
             is_triton=True,
             notes=(
                 *_INTERPRETER_NOTES,

@@ -10,16 +10,19 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays import Array
-from kernels.engines import CannotRunError, Kernels, Place, Prepared
+from kernels.engines import CannotRunError, Checkpoint, Kernels, Place, Prepared
 from kernels.engines.tensors import TORCH_DTYPES, to_numpy
 from kernels.flash.device import Memory, require_triton, working_dtype
 from kernels.linear import launch
 from kernels.linear.arguments import Bound, Tiling, choose_tiling
 from kernels.linear.bounds import error_bounds
+from kernels.linear.comparison import Exact
+from kernels.linear.findings import mean_ranks
 from kernels.linear.inputs import Recurrence, Result, State
 from kernels.linear.launch import KERNEL_VERSION
 from kernels.linear.recurrence import chunked, recurrent
 from kernels.recurrent import is_normalised
+from kernels.recurrent_costs import is_ranked, memory_of_the_past
 from kernels.registry import option
 from kernels.spec.model import RunSpec
 from kernels.spec.values import ROUNDED
@@ -55,7 +58,10 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
             result = launch.chunked(bound, start, chunk=chunk)
         return _named(result._replace(out=result.out.to(TORCH_DTYPES[spec.dtype])))
 
-    return Prepared(compute, to_numpy, notes)
+    def findings(raw: Mapping[str, Any], checkpoint: Checkpoint) -> dict[str, Any]:
+        return {**memory_of_the_past(spec), "ranks": _ranks(spec, given, checkpoint)}
+
+    return Prepared(compute, to_numpy, notes, findings)
 
 
 def kernels_of(spec: RunSpec, arrays: Mapping[str, Array], place: Place) -> Kernels:
@@ -107,6 +113,15 @@ def expected(
             results[name][b, where] = found[name][0]
             bounds[name] = max(bounds[name], off.get(name, math.inf))
     return results, bounds
+
+
+def _ranks(spec: RunSpec, given: Recurrence, checkpoint: Checkpoint) -> dict[str, float] | None:
+    """Of the weights, where no state came from before and they are few enough to be taken apart."""
+    if not is_ranked(spec):
+        return None
+    rows = (_head(given, b, h) for b, h in np.ndindex(given.sizes.batch, given.sizes.state_heads))
+    pairs = ((Exact(row.q, row.k, row.v, spec.scale, causal=row.causal), row) for row in rows)
+    return mean_ranks(pairs, checkpoint)
 
 
 def _largest_bounds(row: Recurrence, start: State | None, dtype: str) -> dict[str, float]:

@@ -7,20 +7,23 @@ matrix of all pairs is made.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from kernels.arrays import Array, generate
+from kernels.arrays import Array
 from kernels.bounds import LAMBDA, UNIT_ROUNDOFF
-from kernels.engines import Prepared
+from kernels.engines import Checkpoint, Prepared
 from kernels.engines.tensors import TORCH_DTYPES, compute_dtype, repeat_heads, to_numpy, to_tensor
 from kernels.limits import SMALLEST_NORMAL
+from kernels.linear.comparison import Exact
 from kernels.linear.favor import directions, positive_features
+from kernels.linear.findings import error_by_features, feature_counts, mean_ranks
 from kernels.linear.inputs import Recurrence
 from kernels.linear.recurrence import chunked
+from kernels.recurrent_costs import is_ranked, memory_of_the_past
 from kernels.registry import option
 from kernels.spec.model import RunSpec
 
@@ -40,41 +43,82 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
         out = _attend(_features(q, w, shared=False), keys, values, causal=spec.attention.is_causal)
         return {"out": out.to(TORCH_DTYPES[spec.dtype])}
 
-    return Prepared(compute, to_numpy)
+    def findings(raw: Mapping[str, Any], checkpoint: Checkpoint) -> dict[str, Any]:
+        return {
+            **memory_of_the_past(spec),
+            "ranks": mean_ranks(_pairs(spec, arrays), checkpoint) if is_ranked(spec) else None,
+            "error_by_features": _errors(spec, arrays, checkpoint),
+        }
+
+    return Prepared(compute, to_numpy, findings=findings)
 
 
 def expected(
     spec: RunSpec, arrays: Mapping[str, Array], wanted: tuple[str, ...], checkpoint: Callable[[], None]
 ) -> tuple[dict[str, Array], dict[str, float]]:
     """The same features in float64, and how far from their attention rounding may take the engine's."""
-    w, shares, group = drawn(spec), _shares(spec), spec.num_heads // spec.num_kv_heads
-    q, k, v = (arrays[name].astype(np.float64) for name in "qkv")
-    out, bound = np.zeros((*q.shape[:3], v.shape[3])), 0.0
-    for b, h in np.ndindex(k.shape[:2]):
+    w, shares = drawn(spec), _shares(spec)
+    out, bound = np.zeros((spec.batch, spec.num_heads, spec.q_len, spec.v_head_dim)), 0.0
+    for head in _heads(spec, arrays):
         checkpoint()
-        heads = slice(h * group, (h + 1) * group)
-        queries, keys = shares[0] * q[b : b + 1, heads], shares[1] * k[b : b + 1, h : h + 1]
-        row = Recurrence(
-            positive_features(queries, w, shared=False),
-            positive_features(keys, w, shared=True),
-            v[b : b + 1, h : h + 1],
-            normalised=True,
-            causal=spec.attention.is_causal,
-        )
-        out[b, heads] = chunked(row, chunk=CHUNK).out[0]
+        queries, keys = shares[0] * head.exact.q, shares[1] * head.exact.k
+        row = _recurrence(head.exact, queries, keys, w)
+        out[head.b, head.heads] = chunked(row, chunk=CHUNK).out[0]
         bound = max(bound, error_bound(row, queries, keys, w, spec.dtype))
     return {"out": out}, {"out": bound}
 
 
+class _Head(NamedTuple):
+    """A key head of a row, and the query heads that share it."""
+
+    b: int
+    heads: slice
+    exact: Exact  # all [1, ·, n, ·] float64
+
+
+def _heads(spec: RunSpec, arrays: Mapping[str, Array]) -> Iterator[_Head]:
+    q, k, v = (arrays[name].astype(np.float64) for name in "qkv")
+    group = spec.num_heads // spec.num_kv_heads
+    for b, h in np.ndindex(k.shape[:2]):
+        row, one, heads = slice(b, b + 1), slice(h, h + 1), slice(h * group, (h + 1) * group)
+        exact = Exact(q[row, heads], k[row, one], v[row, one], spec.scale, causal=spec.attention.is_causal)
+        yield _Head(b, heads, exact)
+
+
+def _recurrence(exact: Exact, queries: Array, keys: Array, w: Array) -> Recurrence:
+    """By the features of queries and keys that have the scale already."""
+    return Recurrence(
+        positive_features(queries, w, shared=False),
+        positive_features(keys, w, shared=True),
+        exact.v,
+        normalised=True,
+        causal=exact.causal,
+    )
+
+
+def _pairs(spec: RunSpec, arrays: Mapping[str, Array]) -> Iterator[tuple[Exact, Recurrence]]:
+    """Softmax attention, and what stands for it, head by head."""
+    w, shares = drawn(spec), _shares(spec)
+    for _, _, exact in _heads(spec, arrays):
+        yield exact, _recurrence(exact, shares[0] * exact.q, shares[1] * exact.k, w)
+
+
+def _errors(spec: RunSpec, arrays: Mapping[str, Array], checkpoint: Checkpoint) -> list[dict[str, Any]]:
+    """How far fewer features are from softmax attention, by draws of them."""
+    trials = option(spec, "trials")
+    if not trials:
+        return []
+    q, k, v = (arrays[name] for name in "qkv")
+    exact = Exact(q, k, v, spec.scale, causal=spec.attention.is_causal)
+    counts = feature_counts(option(spec, "num_features"))
+    orthogonal = option(spec, "orthogonal")
+    return error_by_features(exact, counts, trials, orthogonal=orthogonal, checkpoint=checkpoint)
+
+
 def drawn(spec: RunSpec) -> Array:
-    """w_1 … w_m: [num_features, d] float64; without ``orthogonal`` the normal numbers of which ``directions``
-    makes orthogonal ones."""
-    count, seed, d = option(spec, "num_features"), option(spec, "features_seed"), spec.head_dim
-    if option(spec, "orthogonal"):
-        return directions(seed, count, d)
-    blocks = -(-count // d)
-    normal = generate("favor/directions", seed, (blocks, d, d), "normal", "float64")
-    return np.asarray(normal.reshape(blocks * d, d)[:count])
+    """w_1 … w_m: [num_features, d] float64."""
+    count, seed = option(spec, "num_features"), option(spec, "features_seed")
+    return directions(seed, count, spec.head_dim, orthogonal=option(spec, "orthogonal"))
 
 
 def _shares(spec: RunSpec) -> tuple[float, float]:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays import Array
-from kernels.engines import CannotRunError, Kernels, Place, Prepared
+from kernels.engines import CannotRunError, Checkpoint, Kernels, Place, Prepared
 from kernels.engines.tensors import TORCH_DTYPES, to_numpy
 from kernels.flash.device import Memory, require_triton, working_dtype
 from kernels.integers import next_power_of_two
+from kernels.recurrent_costs import memory_of_the_past
 from kernels.registry import option
 from kernels.scan import launch
 from kernels.scan.bounds import error_bounds
@@ -44,7 +45,10 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
             y, last = launch.chunked(bound, start, chunk=_chunk(spec))
         return {"out": y.to(TORCH_DTYPES[spec.dtype]), "state": last}
 
-    return Prepared(compute, to_numpy, notes)
+    def findings(raw: Mapping[str, Any], checkpoint: Checkpoint) -> dict[str, Any]:
+        return dict(memory_of_the_past(spec))
+
+    return Prepared(compute, to_numpy, notes, findings)
 
 
 def kernels_of(spec: RunSpec, arrays: Mapping[str, Array], place: Place) -> Kernels:

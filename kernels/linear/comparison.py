@@ -67,14 +67,16 @@ class Comparison:
 def compare(exact: Exact, linear: Recurrence) -> Comparison:
     """Both on the same tokens."""
     out, matrix = exact.results()
-    approximate, implicit = parallel(linear).out, weights(linear)
+    approximate = parallel(linear).out
+    exact_rank, exact_effective = ranks(matrix)
+    linear_rank, linear_effective = ranks(weights(linear))
     return Comparison(
         relative_error(approximate, out),
         float(np.abs(approximate - out).max(initial=0.0)),
-        effective_rank(matrix),
-        effective_rank(implicit),
-        np.linalg.matrix_rank(matrix),
-        np.linalg.matrix_rank(implicit),
+        exact_effective,
+        linear_effective,
+        exact_rank,
+        linear_rank,
     )
 
 
@@ -84,9 +86,18 @@ def relative_error(found: Array, wanted: Array) -> float:
     return distance / size if size else 0.0 if distance == 0.0 else float("inf")
 
 
-def effective_rank(matrix: Array) -> Array:
-    """exp(−Σ p ln p), p = σ / Σσ, of matrices [.., m, n]; 0 for one that is all 0."""
+def ranks(matrix: Array) -> tuple[Array, Array]:
+    """(rank, effective rank) of matrices [.., m, n], from one decomposition; 0 for one that is all 0.
+
+    The rank counts singular values above the rounding of the largest, as ``numpy.linalg.matrix_rank``.
+    """
     values = np.linalg.svd(matrix, compute_uv=False)
+    least = values.max(-1, keepdims=True, initial=0.0) * max(matrix.shape[-2:]) * np.finfo(np.float64).eps
+    return np.count_nonzero(values > least, axis=-1), _evenness(values)
+
+
+def _evenness(values: Array) -> Array:
+    """exp(−Σ p ln p), p = σ / Σσ."""
     total = values.sum(-1, keepdims=True)
     p = values / np.where(total > 0, total, 1.0)
     entropy = -(p * np.log(np.where(p > 0, p, 1.0))).sum(-1)

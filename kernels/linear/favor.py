@@ -40,10 +40,13 @@ from kernels.linear.inputs import Recurrence
 from kernels.linear.recurrence import parallel
 
 
-def directions(seed: int, count: int, d: int) -> Array:
-    """w_1 … w_count: [count, d] float64, orthogonal in blocks of d."""
+def directions(seed: int, count: int, d: int, *, orthogonal: bool = True) -> Array:
+    """w_1 … w_count: [count, d] float64, orthogonal in blocks of d; or the normal numbers of which orthogonal
+    ones are made."""
     blocks = ceil_div(count, d)
     normal = generate("favor/directions", seed, (blocks, d, d), "normal", "float64")
+    if not orthogonal:
+        return np.asarray(normal.reshape(blocks * d, d)[:count])
     # QR with a positive diagonal is Gram and Schmidt, of columns.
     q, r = np.linalg.qr(normal.mT)
     rows = (q * np.sign(np.einsum("bii->bi", r))[:, None]).mT.reshape(blocks * d, d)[:count]
@@ -59,12 +62,12 @@ def positive_features(x: Array, w: Array, *, shared: bool) -> Array:
     return np.asarray(np.exp(exponents - np.where(np.isneginf(largest), 0.0, largest)) / math.sqrt(len(w)))
 
 
-def performer(exact: Exact, *, count: int, seed: int) -> Recurrence:
+def performer(exact: Exact, *, count: int, seed: int, orthogonal: bool = True) -> Recurrence:
     """The linear recurrence that stands for ``exact``, with ``count`` features. Raises ValueError for
     none."""
     if count < 1:
         raise ValueError(f"count, the number of features, must be at least 1, not {count}")
-    w = directions(seed, count, exact.q.shape[3])
+    w = directions(seed, count, exact.q.shape[3], orthogonal=orthogonal)
     share = math.sqrt(abs(exact.scale))
     q = positive_features(math.copysign(share, exact.scale) * exact.q, w, shared=False)
     k = positive_features(share * exact.k, w, shared=True)
@@ -84,7 +87,9 @@ class Spread:
     confidence: float
 
 
-def error_spread(exact: Exact, *, count: int, seeds: Sequence[int], at_least: float = 0.95) -> Spread:
+def error_spread(
+    exact: Exact, *, count: int, seeds: Sequence[int], orthogonal: bool = True, at_least: float = 0.95
+) -> Spread:
     """How far ``count`` features are from ``exact``: ‖out − exact‖ / ‖exact‖ for each seed.
 
     The interval runs between two order statistics. Seeds fall on either side of the median as a coin does, so
@@ -93,9 +98,8 @@ def error_spread(exact: Exact, *, count: int, seeds: Sequence[int], at_least: fl
     """
     outside = order_statistic(len(seeds), at_least)
     wanted = exact.out()
-    errors = sorted(
-        relative_error(parallel(performer(exact, count=count, seed=seed)).out, wanted) for seed in seeds
-    )
+    drawn = (performer(exact, count=count, seed=seed, orthogonal=orthogonal) for seed in seeds)
+    errors = sorted(relative_error(parallel(recurrence).out, wanted) for recurrence in drawn)
     low, high = errors[outside - 1], errors[-outside]
     return Spread(count, tuple(errors), float(np.median(errors)), low, high, coverage(len(errors), outside))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 from typing import Any
 
@@ -291,6 +292,95 @@ def test_more_features_are_nearer_to_softmax(causal: bool, dtype: str) -> None:
         errors.append(comparison["rel_err"])
     assert errors[1] < errors[0] / 4
     assert errors[1] < 0.05
+
+
+# -- what they find ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "state", "token"),
+    [
+        # [2, 2 key heads, 21, 6 and 5]: numbers of a state, with its normaliser, and of a token.
+        (linear(options={"normalise": True}), 2 * 2 * 6 * (5 + 1), 2 * 2 * (6 + 5)),
+        (linear(options={"normalise": False}), 2 * 2 * 6 * 5, 2 * 2 * (6 + 5)),
+        (linear(engine="performer", options={"num_features": 7}), 2 * 2 * 7 * (5 + 1), 2 * 2 * (6 + 5)),
+    ],
+    ids=["normalised", "plain", "features"],
+)
+def test_a_state_is_measured_beside_the_cache_that_it_stands_for(body: Body, state: int, token: int) -> None:
+    assert body["inputs"]["k"]["shape"] == [2, 2, 21, 6]
+    assert body["inputs"]["v"]["shape"] == [2, 2, 21, 5]
+    found = run(body | {"dtype": "float16"}).findings
+    assert found["state_bytes"] == 4 * state
+    assert found["cache_bytes"] == 2 * token * 21
+    assert 2 * token * found["break_even_tokens"] > 4 * state >= 2 * token * (found["break_even_tokens"] - 1)
+
+
+def test_the_state_of_a_scan_is_measured_beside_the_cache_of_its_dual() -> None:
+    body = scan()
+    batch, heads, tokens, channels = body["inputs"]["x"]["shape"]
+    groups, states = body["inputs"]["b"]["shape"][1], body["inputs"]["b"]["shape"][3]
+    found = run(body).findings
+    assert found["state_bytes"] == 4 * batch * heads * channels * states
+    assert found["cache_bytes"] == 4 * batch * tokens * (groups * states + heads * channels)
+
+
+def test_ranks_of_linear_attention_beside_those_of_softmax() -> None:
+    """Without causality the weights are a product of features, and no rank is beyond their number."""
+    shape = {"seed": 5, "shape": [3, 40, 6], "distribution": "normal"}
+    body = linear(inputs=dict.fromkeys("qkv", shape), attention={"is_causal": False})
+    ranks = run(body).findings["ranks"]
+    assert ranks["rank"] == 6
+    assert ranks["softmax_rank"] == 40
+    q, k = (made(name, shape) for name in "qk")
+    softmax = torch.softmax(torch.from_numpy(q @ k.mT / np.sqrt(6)), -1)
+    p = torch.linalg.svdvals(softmax)
+    p = p / p.sum(-1, keepdim=True)
+    wanted = torch.exp(-(p * p.log()).sum(-1)).mean().item()
+    assert ranks["softmax_effective_rank"] == pytest.approx(wanted, rel=1e-6)
+    few = run(body | {"engine": "performer", "options": {"num_features": 3}}).findings["ranks"]
+    assert few["rank"] == 3
+    assert few["softmax_effective_rank"] == pytest.approx(wanted, rel=1e-6)
+
+
+def test_ranks_are_left_out_where_nobody_can_tell_them() -> None:
+    first = run(linear() | {"return": ["out", "state", "normaliser"]}).arrays
+    start = {"initial_state": first["state"].tolist(), "initial_normaliser": first["normaliser"].tolist()}
+    assert run(linear(inputs=start)).findings["ranks"] is None
+    long = {"seed": 5, "shape": [1, 1025, 2], "distribution": "normal"}
+    assert run(linear(inputs=dict.fromkeys("qkv", long))).findings["ranks"] is None
+
+
+def test_the_error_of_a_performer_falls_with_its_features_by_intervals_that_hold_it() -> None:
+    shape = {"seed": 2, "shape": [1, 30, 4], "distribution": "uniform"}  # small: no heavy tail
+    body = linear(engine="performer", inputs=dict.fromkeys("qkv", shape))
+    found = run(body | {"options": {"num_features": 1024, "trials": 20}}).findings["error_by_features"]
+    assert [row["features"] for row in found] == [16, 64, 256, 1024]
+    medians = [row["median"] for row in found]
+    # 1/√m: a half for four times as many, roughly.
+    assert all(0.3 < later / earlier < 0.8 for earlier, later in itertools.pairwise(medians))
+    for row in found:
+        assert 0.95 <= row["confidence"] < 1
+        assert row["low"] < row["median"] < row["high"]
+    # Seed 0 of 20 is what a run without trials draws.
+    once = run(body | {"options": {"num_features": 16}})
+    assert once.findings["error_by_features"] == []
+    comparison = once.comparison
+    assert comparison is not None
+    six = run(body | {"options": {"num_features": 16, "trials": 6}}).findings["error_by_features"][-1]
+    assert six["low"] <= comparison["rel_err"] * (1 + 1e-4)
+    assert comparison["rel_err"] <= six["high"] * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("trials", [1, 5])
+def test_too_few_trials_are_refused(trials: int) -> None:
+    found = refused(linear(engine="performer", options={"trials": trials}))
+    assert "send 6 or more, or 0 for none" in found["/options/trials"]
+
+
+def test_what_is_found_is_what_the_registry_says() -> None:
+    for body in (linear(), linear(engine="performer", options={"trials": 6, "num_features": 4}), scan()):
+        assert list(run(body).findings) == list(ENGINES[body["engine"]].findings)
 
 
 def test_features_are_drawn_from_their_seed() -> None:
