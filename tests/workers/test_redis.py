@@ -79,6 +79,43 @@ def test_without_redis_nothing_is_charged_and_nothing_fails(redis_server, settin
     settings.ANONYMOUS_RUNS_PER_MINUTE = 0
     redis_server.stop()
     quotas.charge("alice", 1.0)
+    quotas.enter(quotas.Quota("computing", "seconds", 0, 60), "alice")
+    quotas.spend(quotas.computing(anonymous=True), "alice", 1.0)
+
+
+def test_what_computes_is_admitted_until_the_time_is_used_up(settings):
+    settings.ANONYMOUS_COMPUTING_SECONDS_PER_MINUTE, settings.TOKEN_COMPUTING_SECONDS_PER_MINUTE = 3, 9
+    quota = quotas.computing(anonymous=True)
+    quotas.enter(quota, "alice")
+    quotas.spend(quota, "alice", 2.5)
+    quotas.enter(quota, "alice")
+    quotas.spend(quota, "alice", 40)  # however much: it is known only now
+    for _ in range(2):
+        with pytest.raises(quotas.QuotaExceeded, match="3 seconds") as refusal:
+            quotas.enter(quota, "alice")
+        assert 1 <= refusal.value.retry_after <= 60
+    quotas.enter(quota, "bob")
+    quotas.charge("alice", 1.0)  # runs are counted apart
+    (key,) = broker.connection().keys("*quota:computing:alice")
+    assert float(broker.connection().get(key)) == pytest.approx(42.5 + 2 * quotas.ENTRANCE)
+    broker.connection().pexpire(key, 1)
+    time.sleep(0.05)
+    quotas.enter(quota, "alice")
+
+
+def test_a_window_that_ended_while_something_was_computed_begins_anew():
+    quota = quotas.computing(anonymous=True)
+    quotas.spend(quota, "alice", 5)
+    (key,) = broker.connection().keys("*quota:computing:alice")
+    assert 0 < broker.connection().ttl(key) <= 60
+
+
+def test_times_of_many_at_the_same_moment_add_up():
+    quota = quotas.computing(anonymous=True)
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda _: quotas.spend(quota, "alice", 0.25), range(40)))
+    (key,) = broker.connection().keys("*quota:computing:alice")
+    assert float(broker.connection().get(key)) == pytest.approx(10)
 
 
 def a_run(status=Status.QUEUED):
