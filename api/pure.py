@@ -32,7 +32,7 @@ _places = threading.BoundedSemaphore(max(0, settings.MAX_COMPUTING))
 class PureView(ApiView):
     """A handler gives `answer` the function of the body that it stands for."""
 
-    quota: quotas.Quota | None = None  # set when the request is admitted
+    quota: quotas.Quota | None = None  # that the request is charged to, once it is admitted
     surcharge = 0.0  # seconds
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -52,8 +52,8 @@ class PureView(ApiView):
         super().initial(request, *args, **kwargs)
         if request.method == "POST":  # refused before its body is read
             quota = quotas.computing(anonymous=self.caller.is_anonymous)
-            quotas.enter(quota, self.caller.scope)
-            self.quota = quota
+            if quotas.enter(quota, self.caller.scope):
+                self.quota = quota
 
     def answer(self, request: Request, compute: Callable[[Any], Any]) -> Response:
         """What `compute` makes of the JSON body."""

@@ -92,20 +92,20 @@ def refund(caller: str, seconds: float) -> None:
 
 def computing(*, anonymous: bool) -> Quota:
     """Of what the web process computes at once."""
-    unit = "seconds of the web server's processors"
+    unit = "seconds of the web server's processor time"
     if anonymous:
         return Quota("computing", unit, settings.ANONYMOUS_COMPUTING_SECONDS_PER_MINUTE, 60)
     limit, remedy = settings.TOKEN_COMPUTING_SECONDS_PER_MINUTE, "ask for less at a time"
     return Quota("computing", unit, limit, 60, "A token", remedy)
 
 
-def enter(quota: Quota, caller: str) -> None:
+def enter(quota: Quota, caller: str) -> bool:
     """Begin something that `spend` will charge to `caller`. Raises QuotaExceeded when nothing is left.
 
     Those that are under way at this moment are charged later, and may go beyond the limit together. Without
-    Redis nobody is refused: how many compute at once is then the only bound.
+    Redis (False) nobody is refused: how many compute at once is then the only bound.
     """
-    _count(caller, [quota], [ENTRANCE])
+    return _count(caller, [quota], [ENTRANCE])
 
 
 def spend(quota: Quota, caller: str, seconds: float) -> None:
@@ -113,7 +113,8 @@ def spend(quota: Quota, caller: str, seconds: float) -> None:
     _count(caller, [replace(quota, limit=math.inf)], [round(seconds, 4)])
 
 
-def _count(caller: str, limits: Sequence[Quota], amounts: Sequence[float]) -> None:
+def _count(caller: str, limits: Sequence[Quota], amounts: Sequence[float]) -> bool:
+    """Charge all of `amounts`; whether it was counted. Raises QuotaExceeded, having charged none."""
     keys = _keys(caller, limits)
     arguments = [
         x for q, amount in zip(limits, amounts, strict=True) for x in (amount, q.limit, q.window_seconds)
@@ -122,10 +123,11 @@ def _count(caller: str, limits: Sequence[Quota], amounts: Sequence[float]) -> No
         refused, milliseconds = connection().eval(CHARGE, len(keys), *keys, *arguments)
     except redis.RedisError as error:
         log.warning("quota of %s not counted: %s", caller, error)
-        return
+        return False
     if refused:
         retry_after = max(1, math.ceil(milliseconds / 1000))
         raise QuotaExceeded(limits[refused - 1], retry_after)
+    return True
 
 
 def _keys(caller: str, limits: Sequence[Quota]) -> list[str]:
