@@ -17,7 +17,7 @@ from kernels.sizing.gpus import Gpu
 from kernels.sizing.kv_cache import STATE_BYTES, state_parts, token_bytes, tokens_kept
 from kernels.sizing.layers import Attention, LatentAttention, Layer, Mixer, Model
 from kernels.sizing.memory import Workload
-from kernels.sizing.weights import Array, Matrix, Vector, array_bytes, arrays, layer_arrays, matrix_bytes
+from kernels.sizing.weights import Array, Matrix, arrays, copy_bytes, layer_arrays
 
 
 @dataclass(frozen=True)
@@ -180,13 +180,14 @@ def _unread(mixer: Mixer, load: Workload) -> int:
 
 def _read(array: Array, load: Workload, tokens: int) -> float:
     """Bytes of an array that a step of so many tokens reads."""
-    if isinstance(array, Vector):
-        return 0 if array.part == "positions" else array_bytes(array, load.weights)
-    if array.of_encoder and not _is_first(load):
+    if array.part == "positions":
         return 0
-    one = matrix_bytes(array, load.weights)
-    if array.part == "embedding" and array.used == 0:
-        return tokens * one / array.inputs  # a row to each token
+    one = copy_bytes(array, load.weights)
+    if isinstance(array, Matrix):
+        if array.of_encoder and not _is_first(load):
+            return 0
+        if array.part == "embedding" and array.used == 0:
+            return tokens * one / array.inputs  # a row to each token
     if array.copies <= 1:
         return one
     return one * array.copies * (1 - (1 - array.used / array.copies) ** tokens)

@@ -44,15 +44,18 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Vector:
-    """``size`` numbers that are never quantised: norms, biases, convolutions, decay rates."""
+    """``copies`` times ``size`` numbers that are never quantised: norms, biases, convolutions, decay rates;
+    each token meets ``used`` of the copies."""
 
     part: str
     size: int
+    copies: int = 1
+    used: int = 1
 
     @property
     def numel(self) -> int:
-        """Numbers in it."""
-        return self.size
+        """Numbers in all copies."""
+        return self.size * self.copies
 
 
 Array = Matrix | Vector
@@ -64,6 +67,7 @@ class Weights:
 
     params: int
     active_params: int  # without the experts that a token does not use
+    multiplied_params: int  # of these, what a token is computed with: not the table that it is looked up in
     bytes: int
     parts: dict[str, int]  # bytes of each part
     part_params: dict[str, int]
@@ -73,25 +77,26 @@ def weigh(model: Model, stored: WeightFormat = SIXTEEN) -> Weights:
     """Parameters and bytes of ``model`` when its matrices are kept as ``stored``."""
     params: Counter[str] = Counter()
     size: Counter[str] = Counter()
-    active = 0
+    active = multiplied = 0
     for array, times in arrays(model).items():
         params[array.part] += array.numel * times
         size[array.part] += array_bytes(array, stored) * times
         active += _active(array) * times
-    return Weights(params.total(), active, size.total(), _nonzero(size), _nonzero(params))
+        multiplied += _multiplied(array) * times
+    return Weights(params.total(), active, multiplied, size.total(), _nonzero(size), _nonzero(params))
 
 
 def array_bytes(array: Array, stored: WeightFormat) -> int:
     """Bytes of one entry of the list, all copies."""
+    return array.copies * copy_bytes(array, stored)
+
+
+def copy_bytes(array: Array, stored: WeightFormat) -> int:
+    """Bytes of one copy."""
     if isinstance(array, Vector):
         return array.size * max(16, stored.bits) // 8
-    return array.copies * matrix_bytes(array, stored)
-
-
-def matrix_bytes(matrix: Matrix, stored: WeightFormat) -> int:
-    """Bytes of one copy."""
-    kept = stored if stored.keeps(matrix.part) else SIXTEEN
-    return kept.matrix(matrix.outputs, matrix.inputs)
+    kept = stored if stored.keeps(array.part) else SIXTEEN
+    return kept.matrix(array.outputs, array.inputs)
 
 
 def arrays(model: Model) -> Counter[Array]:
@@ -218,7 +223,7 @@ def _mlp(mlp: Mlp, hidden: int, part: str, copies: int = 1, used: int = 1) -> It
     for _ in range(matrices):
         yield Matrix(part, mlp.width, hidden, copies, used)
     yield Matrix(part, hidden, mlp.width, copies, used)
-    yield Vector("biases", (matrices * mlp.width + hidden) * copies if mlp.has_bias else 0)
+    yield Vector("biases", matrices * mlp.width + hidden if mlp.has_bias else 0, copies, used)
 
 
 def _experts(experts: Experts, hidden: int) -> Iterator[Array]:
@@ -231,10 +236,16 @@ def _experts(experts: Experts, hidden: int) -> Iterator[Array]:
 
 
 def _active(array: Array) -> int:
-    """Parameters that one token meets; all of what is not an expert."""
-    if isinstance(array, Matrix) and array.part == "experts":
+    """Parameters that one token meets; of what there are several copies, as many as it uses."""
+    return array.numel // array.copies * array.used if array.copies > 1 else array.numel
+
+
+def _multiplied(array: Array) -> int:
+    """Parameters that one token is computed with: the head counts even where it is the embedding once more,
+    and rows that are looked up do not."""
+    if isinstance(array, Matrix):
         return array.outputs * array.inputs * array.used
-    return array.numel
+    return 0 if array.part == "positions" else array.size * array.used
 
 
 def _is_used(array: Array) -> bool:
