@@ -113,23 +113,24 @@ def _linear(scaling: Scaling, theta: float, dim: int, length: int) -> tuple[Arra
 
 
 def _ntk(scaling: Scaling, theta: float, dim: int, length: int) -> tuple[Array, float]:
-    return _powers(_stretched(theta, scaling["factor"], dim), dim), 1.0
+    return _powers(stretched_base(theta, scaling["factor"], dim), dim), 1.0
 
 
 def _dynamic(scaling: Scaling, theta: float, dim: int, length: int) -> tuple[Array, float]:
     original, s = _original_length(scaling), scaling["factor"]
     factor = s * max(length, original) / original - (s - 1)
-    return _powers(_stretched(theta, factor, dim), dim), 1.0
+    return _powers(stretched_base(theta, factor, dim), dim), 1.0
 
 
-def _stretched(theta: float, factor: float, dim: int) -> float:
+def stretched_base(theta: float, factor: float, dim: int) -> float:
+    """θ·s^(d/(d−2)): the base with which the slowest pair turns s times slower."""
     # A single pair has frequency 1 whatever the base, and the exponent has no value.
     return float(theta * factor ** (dim / (dim - 2))) if dim > 2 else theta
 
 
 def _yarn(scaling: Scaling, theta: float, dim: int, length: int) -> tuple[Array, float]:
     fast, slow = field(scaling, "beta_fast", BETA_FAST), field(scaling, "beta_slow", BETA_SLOW)
-    low, high = (_rotation_index(turns, theta, dim, _original_length(scaling)) for turns in (fast, slow))
+    low, high = (rotation_index(turns, theta, dim, _original_length(scaling)) for turns in (fast, slow))
     if field(scaling, "truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, dim - 1)
@@ -141,7 +142,7 @@ def _yarn(scaling: Scaling, theta: float, dim: int, length: int) -> tuple[Array,
     return _blend(_powers(theta, dim), scaling["factor"], 1.0 - interpolated), _yarn_attention_factor(scaling)
 
 
-def _rotation_index(turns: float, theta: float, dim: int, original: int) -> float:
+def rotation_index(turns: float, theta: float, dim: int, original: int) -> float:
     """The (fractional) index i of the pair that turns ``turns`` times within the original length."""
     return dim * math.log(original / (2 * math.pi * turns)) / (2 * math.log(theta))
 

@@ -56,6 +56,20 @@ class Gpu:
         """FLOP per byte from which 16-bit arithmetic is the bound and no longer memory."""
         return self.tflops_16bit * 1e12 / self.bandwidth
 
+    @property
+    def shared_bytes(self) -> int | None:
+        """On-chip memory of all multiprocessors: shared memory and the cache that it is cut from."""
+        if self.sms is None or self.shared_kb_per_sm is None:
+            return None
+        return self.sms * self.shared_kb_per_sm * 1024
+
+    def utilisation(self, flops_per_second: float, bits: int = 16) -> float:
+        """Of what it can do at most. ValueError where it has no tensor cores for so many bits."""
+        peak = self.peak(bits)
+        if peak is None:
+            raise ValueError(f"{self.title} has no figure for {bits}-bit arithmetic")
+        return flops_per_second / peak
+
 
 @cache
 def gpus() -> dict[str, Gpu]:

@@ -6,7 +6,6 @@ from kernels.sizing.gpus import find_gpu, gpus
 from kernels.sizing.hf_config import read_config
 from kernels.sizing.layers import Attention, LatentAttention
 from kernels.sizing.models import find_model, models, read_model
-from kernels.sizing.weights import weigh
 from kernels.spec import SpecError
 
 # layers, width, query heads, key/value heads, head width, vocabulary, context
@@ -123,15 +122,3 @@ def test_figures_of_gpus(slug, figures):
     assert gpu.memory_bytes == gpu.memory_gb * 10**9
     assert gpu.source
     assert find_gpu(slug.upper()) is gpu
-
-
-def test_what_the_pages_work_out_from_the_figures():
-    a100, h100, b200 = (gpus()[slug] for slug in ("a100-80-sxm", "h100-sxm", "b200"))
-    assert a100.shared_kb_per_sm * a100.sms / 1024 == 20.25  # MiB of on-chip memory
-    assert round(100 * 230 / a100.tflops_16bit, 1) == 73.7  # FlashAttention-2
-    assert round(100 * 740 / h100.tflops_16bit, 1) == 74.8  # FlashAttention-3, first version
-    assert round(100 * 840 / h100.tflops_16bit) == 85  # as published
-    assert int(100 * 1613 / b200.tflops_16bit) == 71  # FlashAttention-4
-    # GPT-3: 6·N·D operations over 300·10⁹ tokens at 40% of an A100 are some .7 million hours.
-    seconds = 6 * weigh(read_model("gpt3").model).params * 300e9 / (0.4 * a100.tflops_16bit * 1e12)
-    assert round(seconds / 3600 / 1e6, 1) == 0.7

@@ -1,0 +1,45 @@
+"""How much attention moves between a GPU's memory and its chip, in the terms of the theorem. Arithmetic only.
+
+Attention one operation after another writes the scores S, reads them, writes the weights P and reads them:
+four times n² numbers for each head, beside which Q, K, V and O, 4·n·d, are few (Dao 2023, *FlashAttention-2*,
+arXiv 2307.08691, §2.2). With M numbers of fast memory on chip, d ≤ M ≤ n·d,
+
+    one after another    Θ(n·d + n²)             tiles    Θ(n²·d² / M)
+
+accesses are enough, and no exact attention does with fewer for every such M (Dao et al. 2022,
+*FlashAttention*, arXiv 2205.14135, Theorem 2 and Proposition 3). The theorem is about growth, so the
+functions here have every constant 1: their ratio, M/d², says how a saving moves with d and M, and not what
+one workload saves. What a kernel moves is counted (``kernels/flash/interpreter.py``) or modelled
+(``kernels/traffic.py``).
+"""
+
+from __future__ import annotations
+
+TRANSFERS = ("S written", "S read", "P written", "P read")
+
+
+def matrix_bytes(n: int, *, item: int = 2) -> int:
+    """Of the scores of one head, or of its weights."""
+    return n * n * item
+
+
+def matrix_traffic(n: int, *, item: int = 2) -> int:
+    """Bytes of all transfers of both matrices of one head."""
+    return len(TRANSFERS) * matrix_bytes(n, item=item)
+
+
+def standard_accesses(n: int, d: int) -> int:
+    """n·d + n²: numbers, of one head."""
+    return n * d + n * n
+
+
+def tiled_accesses(n: int, d: int, on_chip: int) -> float:
+    """n²·d²/M: numbers, of one head. ValueError where M is not within d … n·d, which the theorem is about."""
+    if not d <= on_chip <= n * d:
+        raise ValueError(f"the theorem is about {d} to {n * d} numbers on chip (d to n·d), not {on_chip}")
+    return n * n * d * d / on_chip
+
+
+def saving(d: int, chip_bytes: int, *, item: int = 2) -> float:
+    """M/d²: by what n² is divided, with ``chip_bytes`` for the tiles of a multiprocessor."""
+    return chip_bytes / item / (d * d)

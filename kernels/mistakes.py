@@ -1,0 +1,80 @@
+"""Programs that are wrong, as they circulate: to be run beside what is right, and seen to differ.
+
+Each is a snippet whose indentation, calls and broadcasting are in order, so that it runs, and whose
+mathematics is left as it was. Float64, one head: q [n, d], k [m, d], v [m, e].
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernels.arrays import Array
+from kernels.rope import frequencies
+from kernels.spec.model import Rope
+
+ONLINE = ("unfinished", "block_not_rescaled")
+
+
+def mixed_rope(x: Array, positions: Array, *, theta: float = 10_000.0) -> Array:
+    """RoPE of x [n, d] that takes its pairs from neighbours, as GPT-J, and puts them back as halves, as
+    GPT-NeoX: x · cos + [−odd, even] · sin, with the angles of pairs of neighbours.
+
+    Either of the two would do. Together they are no rotation: lengths change, and so does q·k with the
+    positions of both, though their distance stays.
+    """
+    omega, _ = frequencies(Rope("interleaved", theta=theta), x.shape[-1], 1)
+    angles = np.repeat(positions[:, None] * omega, 2, axis=-1)
+    turned = np.concatenate([-x[:, 1::2], x[:, ::2]], axis=-1)
+    return np.asarray(x * np.cos(angles) + turned * np.sin(angles))
+
+
+def online_softmax(
+    q: Array, k: Array, v: Array, *, scale: float, block: int, mistake: str | None = None
+) -> Array:
+    """Attention block by block of keys, [n, e]. Without a ``mistake`` it is right; with one each block is
+    normalised by itself first, and then
+
+    * ``unfinished``: what was summed before shrinks as it should, but no sum of weights is kept, and nothing
+      is divided in the end;
+    * ``block_not_rescaled``: it is kept and divided by, but what a block adds to it is not shrunk from the
+      block's own maximum to that of all.
+
+    ValueError for any other ``mistake``.
+    """
+    if mistake not in (None, *ONLINE):
+        raise ValueError(f"mistake must be one of {', '.join(ONLINE)}, not {mistake!r}")
+    out, total = np.zeros((len(q), v.shape[1])), np.zeros((len(q), 1))
+    largest = np.full((len(q), 1), -np.inf)
+    for start in range(0, len(k), block):
+        scores = scale * (q @ k[start : start + block].T)
+        own = scores.max(axis=1, keepdims=True)
+        higher = np.maximum(largest, own)
+        exponentials = np.exp(scores - (higher if mistake is None else own))
+        added = exponentials.sum(axis=1, keepdims=True)
+        weights = exponentials if mistake is None else exponentials / added
+        shrunk = np.exp(largest - higher)
+        out = out * shrunk + weights @ v[start : start + block]
+        total, largest = total * shrunk + added, higher
+    return out if mistake == "unfinished" else np.asarray(out / total)
+
+
+def snippet_attention(
+    q: Array, k: Array, v: Array, mask: Array | None = None, *, is_causal: bool = False
+) -> tuple[Array, Array]:
+    """Output [n, e] and weights [n, m] of the usual dozen lines of scaled dot-product attention: softmax of
+    q·k/√d + mask.
+
+    A mask of booleans is added, as 1 and 0, where it should forbid. With ``is_causal`` the mask that came
+    along is overwritten by one of n × n, which fits m keys if n is 1 or m (ValueError otherwise). A row that
+    sees nothing is NaN.
+    """
+    n = len(q)
+    if is_causal:
+        mask = np.where(np.tri(n, dtype=bool), 0.0, -np.inf)
+    scores = q @ k.T / np.sqrt(q.shape[1])
+    with np.errstate(invalid="ignore"):
+        if mask is not None:
+            scores = scores + mask
+        exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
+    weights = exponentials / exponentials.sum(axis=1, keepdims=True)
+    return weights @ v, weights
