@@ -14,6 +14,9 @@ n − ks on each side of it at each distance ks. With s = 1 it is the window of 
 With ``is_causal``, pairs j ≤ i of them. Where j sees i whenever i sees j, and everyone themselves, that is
 half of all pairs and half of the diagonal; so it is for neighborhoods, which are not symmetric at the edges,
 but are as often displaced to one side as to the other: n (k² + 1)/2.
+
+A window alone, l tokens before and r after, has n + l(2n − l − 1)/2 + r(2n − r − 1)/2 pairs, with l and r at
+most n − 1, and r = 0 where causal. A window on a pattern has no such form: its pairs are counted in the mask.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from kernels.patterns import bigbird_layout
 from kernels.spec.patterns import blocks_of
 
 Pattern = Mapping[str, Any]
+Sides = tuple[int | None, int | None]
 MAX_BLOCKS = 4096  # of bigbird: its random blocks are drawn row by row, and there are so many squared
 
 
@@ -39,8 +43,52 @@ def visible_pairs(pattern: Pattern | None, length: int, *, is_causal: bool = Fal
     of more than ``MAX_BLOCKS`` blocks.
     """
     if pattern is None:
-        return length * (length + 1) // 2 if is_causal else length * length
+        return window_pairs((None, None), length, is_causal=is_causal)
     return _COUNTS[pattern["type"]](pattern, length, is_causal)
+
+
+def window_pairs(window: Sides, length: int, *, is_causal: bool = False) -> int:
+    """Pairs that a window of (left, right) tokens, None for all of them, and causality let through."""
+    left, right = (length - 1 if side is None else min(side, length - 1) for side in window)
+    sides = (left, 0 if is_causal else right)
+    return length + sum(side * (2 * length - side - 1) // 2 for side in sides) if length else 0
+
+
+def closed_form(pattern: Pattern | None, window: Sides, *, is_causal: bool = False) -> str | None:
+    """The formula by which pairs are counted, n being the tokens; None for a window on a pattern."""
+    if pattern is not None and window != (None, None):
+        return None
+    kind = pattern["type"] if pattern else "all" if window == (None, None) else "window"
+    if kind in SYMMETRIC_FORMS:
+        form, letters = SYMMETRIC_FORMS[kind]
+        return f"({form} + n)/2{letters}" if is_causal else form + letters
+    return FORMS[kind][is_causal]
+
+
+_OF_BLOCKS = (
+    "Σ rows · columns over the blocks seen",
+    "Σ rows · columns below the diagonal, on it a triangle",
+)
+FORMS = {  # both ways, causal
+    "all": ("n²", "n(n + 1)/2"),
+    "window": (
+        "n + l(2n − l − 1)/2 + r(2n − r − 1)/2, l and r at most n − 1",
+        "n + l(2n − l − 1)/2, l at most n − 1",
+    ),
+    "prefix": ("n(n + 1)/2 + p(p − 1)/2, p = len", "n(n + 1)/2"),
+    "bigbird": _OF_BLOCKS,
+    "block": _OF_BLOCKS,
+}
+SYMMETRIC_FORMS = {  # formula, what its letters are
+    "document": ("Σ m²", " over documents of m tokens"),
+    "chunked": ("⌊n/c⌋c² + (n mod c)²", ", c = size"),
+    "dilated": ("n + 2Kn − sK(K + 1)", ", s = stride, K = min(window, ⌊n/s⌋)"),
+    "longformer": (
+        "n + 2wn − w(w + 1) + 2gn − g² − both",
+        ", w = ⌊window/2⌋, g global tokens, both: the pairs of these that are in the window too",
+    ),
+    "neighborhood": ("nk²", ", k = kernel_size"),
+}
 
 
 def density(pattern: Pattern | None, length: int, *, is_causal: bool = False) -> float:
@@ -89,8 +137,9 @@ def _longformer(pattern: Pattern, length: int, is_causal: bool) -> int:
     g = len(chosen)
     touching = 2 * g * length - g * g
     # Of these, what the band has already: all that a global token sees in it, those of two global ones once.
-    near = sum(min(x + window, length - 1) - max(x - window, 0) + 1 for x in chosen)
     tokens = np.array(chosen, dtype=np.int64)
+    window = min(window, length)
+    near = int((np.minimum(tokens + window, length - 1) - np.maximum(tokens - window, 0) + 1).sum())
     upto, below = np.searchsorted(tokens, tokens + window, "right"), np.searchsorted(tokens, tokens - window)
     both = int((upto - below).sum())
     pairs = _band(length, window, 1) + touching - (2 * near - both)

@@ -16,15 +16,21 @@ In closed form, for tokens far from both ends, after L layers:
   the same stride s in every layer only one token in s is ever heard, and the reach grows with L as a
   window's;
 * one global token is heard by all and hears all: two layers reach everything.
+
+Rows of R are kept as bits, 64 tokens to a word: a layer ORs one row of R_{l−1} for each pair of M_l, of which
+a sparse mask has few.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernels.arrays import Array
+from kernels.integers import ceil_div
+from kernels.sparse.density import Sides
 
 MAX_TOKENS = 4096
 
@@ -36,21 +42,30 @@ def receptive_fields(masks: Iterable[Array]) -> Iterator[Array]:
     """
     heard: Array | None = None
     for mask in masks:
-        _check(mask, mask if heard is None else heard)
-        layer = _with_itself(mask)
-        # Counts of paths stay below 2²⁴, up to which float32 has every integer.
-        paths = layer if heard is None else layer.astype(np.float32) @ heard.astype(np.float32)
-        heard = paths > 0
+        if heard is None:
+            _check(mask, mask)
+            heard = _with_itself(mask)
+        else:
+            _check(mask, heard)
+            heard = _product(_with_itself(mask), heard)
         yield heard
+
+
+def steps(mask: Array) -> int:
+    """What a layer of this mask costs :func:`receptive_fields` after the first, in words read: a row of bits
+    for each pair, and as much again as 4,096 words take for each token."""
+    return (int(np.count_nonzero(mask)) + len(mask)) * _words(len(mask)) + 4096 * len(mask)
 
 
 def cone(masks: Sequence[Array], token: int) -> list[Array]:
     """From one token of the last output downwards: which tokens it depends on in the output of each layer,
     last layer first, and in the input: bool [n] each, one more than there are layers."""
     found = [np.arange(len(masks[0])) == token]
+    packed = {id(mask): _packed(_with_itself(mask)) for mask in masks}
     for mask in reversed(masks):
         _check(mask, masks[0])
-        found.append(_with_itself(mask)[found[-1]].any(axis=0))
+        row = np.bitwise_or.reduce(packed[id(mask)][found[-1]], axis=0)
+        found.append(_unpacked(row[None], len(mask))[0])
     return found
 
 
@@ -62,8 +77,34 @@ def layers_to_hear_all(mask: Array, limit: int) -> int | None:
     return None
 
 
+def _product(layer: Array, heard: Array) -> Array:
+    """The boolean matrix product of two masks [n, n], of which the first has its diagonal."""
+    packed = _packed(heard)
+    rows = [np.bitwise_or.reduce(packed[np.flatnonzero(row)], axis=0) for row in layer]
+    return _unpacked(np.stack(rows), len(heard)) if rows else heard
+
+
+def _packed(mask: Array) -> Array:
+    """Bits of rows [·, n] in words [·, ⌈n/64⌉]."""
+    padded = np.pad(mask, ((0, 0), (0, -mask.shape[1] % 64)))
+    return np.packbits(padded, axis=1, bitorder="little").view(np.uint64)
+
+
+def _unpacked(words: Array, length: int) -> Array:
+    bits = np.unpackbits(words.view(np.uint8), axis=1, count=length, bitorder="little")
+    return bits.view(np.bool_)
+
+
+def _words(length: int) -> int:
+    return ceil_div(length, 64)
+
+
 def _with_itself(mask: Array) -> Array:
-    return np.asarray(mask | np.eye(len(mask), dtype=np.bool_))
+    if np.diagonal(mask).all():
+        return mask
+    copy = mask.copy()
+    np.fill_diagonal(copy, True)
+    return copy
 
 
 def _check(mask: Array, other: Array) -> None:
@@ -79,6 +120,54 @@ def _check(mask: Array, other: Array) -> None:
 # -- closed forms --------------------------------------------------------------------------------------------
 
 
+class Comb(NamedTuple):
+    """What a token sees in a layer: itself, and tokens whole strides away, so many before and so many after;
+    None: all of them."""
+
+    before: int | None
+    after: int | None
+    stride: int = 1
+
+
+def comb_of(pattern: Mapping[str, Any] | None, sides: Sides) -> Comb | None:
+    """The comb of a pattern within ``sides``, tokens before and after; None where it is of another form."""
+    kind = pattern["type"] if pattern else None
+    if pattern is None:
+        return Comb(*sides)
+    if kind == "dilated":
+        window, stride = pattern["window"], pattern["stride"]
+    elif kind == "longformer" and not pattern["global"]:
+        window, stride = pattern["window"] // 2, 1
+    else:
+        return None
+    before, after = (window if side is None else min(window, side // stride) for side in sides)
+    return Comb(before, after, stride)
+
+
+def stack_reach(combs: Sequence[Comb]) -> Sides:
+    """How far layers of these combs hear before and after a token; None: to the end."""
+    before = [comb.before and comb.before * comb.stride for comb in combs]
+    after = [comb.after and comb.after * comb.stride for comb in combs]
+    return _sum(before), _sum(after)
+
+
+def _sum(reaches: Sequence[int | None]) -> int | None:
+    known = [reach for reach in reaches if reach is not None]
+    return sum(known) if len(known) == len(reaches) else None
+
+
+def combs_have_gaps(combs: Sequence[Comb]) -> bool:
+    """Whether layers of these combs, in any order, pass over tokens nearer than they reach."""
+    covered = 0
+    for before, after, stride in sorted(combs, key=lambda comb: comb.stride):
+        if before is None or after is None:
+            return False
+        if before + after and stride > 1 + covered:
+            return True
+        covered += (before + after) * stride
+    return False
+
+
 def window_reach(layers: int, window: int) -> int:
     """How far L layers hear on one side where each sees ``window`` tokens on it: L·w."""
     return layers * window
@@ -91,12 +180,7 @@ def dilated_reach(window: int, strides: Sequence[int]) -> int:
 
 def has_gaps(window: int, strides: Sequence[int], *, is_causal: bool = False) -> bool:
     """Whether layers with these strides, in any order, pass over tokens nearer than they reach."""
-    covered, sides = 0, 1 if is_causal else 2
-    for stride in sorted(strides):
-        if stride > 1 + sides * window * covered:
-            return True
-        covered += stride
-    return False
+    return combs_have_gaps([Comb(window, 0 if is_causal else window, stride) for stride in strides])
 
 
 def growing_strides(layers: int, window: int, *, is_causal: bool = False) -> list[int]:

@@ -1,5 +1,6 @@
 """Counts against the masks, pair by pair; and at lengths whose masks nobody makes."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.sparse.density import MAX_BLOCKS, density, visible_pairs
+from kernels.sparse.density import MAX_BLOCKS, closed_form, density, visible_pairs, window_pairs
 from kernels.sparse.masks import mask_of, visible
 from kernels.spec import RunSpec
 from tests.kernels.cases import Case, cases, compute
@@ -36,6 +37,44 @@ def test_every_count_is_that_of_the_mask(case: tuple[int, dict[str, Any]], is_ca
 def test_without_a_pattern_all_is_seen(is_causal: bool, pairs: int) -> None:
     assert visible_pairs(None, 5, is_causal=is_causal) == pairs
     assert np.count_nonzero(mask_of(None, 5, is_causal=is_causal)) == pairs
+
+
+SIDE = st.none() | st.integers(0, 40)
+
+
+@given(st.integers(0, 30), st.tuples(SIDE, SIDE), st.booleans())
+def test_a_window_has_as_many_pairs_as_its_mask(n: int, window: tuple[Any, Any], is_causal: bool) -> None:
+    mask = mask_of(None, n, window=window, is_causal=is_causal)
+    assert window_pairs(window, n, is_causal=is_causal) == np.count_nonzero(mask)
+
+
+def evaluated(form: str, **letters: int) -> float:
+    """A formula as it is written for readers, worked out: what is said of its letters is left out."""
+    python = form.partition(",")[0].replace("both", "B")
+    for written, meant in {"²": "**2", "−": "-", "·": "*"}.items():
+        python = python.replace(written, meant)
+    python = re.sub(r"(?<=[\dA-Za-z)])(?=[A-Za-z(])", "*", python)
+    return float(eval(python, {"__builtins__": {}}, letters))
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_formulas_that_are_shown_give_the_counts(is_causal: bool) -> None:
+    n = 60
+    shown: list[tuple[dict[str, Any] | None, tuple[Any, Any], dict[str, int]]] = [
+        (None, (None, None), {}),
+        (None, (7, 4), {"l": 7, "r": 4}),
+        ({"type": "prefix", "len": 9}, (None, None), {"p": 9}),
+        ({"type": "dilated", "window": 4, "stride": 20}, (None, None), {"s": 20, "K": 3}),
+        ({"type": "longformer", "window": 7, "global": []}, (None, None), {"w": 3, "g": 0, "B": 0}),
+        ({"type": "longformer", "window": 4, "global": [0, 30]}, (None, None), {"w": 2, "g": 2, "B": 14}),
+        ({"type": "neighborhood", "width": 10, "kernel_size": 3}, (None, None), {"k": 3}),
+    ]
+    for pattern, window, letters in shown:
+        form = closed_form(pattern, window, is_causal=is_causal)
+        assert form is not None
+        pairs = np.count_nonzero(mask_of(pattern, n, window=window, is_causal=is_causal))
+        assert evaluated(form, n=n, **letters) == pairs, (pattern, form)
+    assert closed_form({"type": "chunked", "size": 3}, (1, 1)) is None
 
 
 def test_windows_and_bands_grow_linearly_and_prefixes_quadratically() -> None:

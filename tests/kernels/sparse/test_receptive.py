@@ -10,12 +10,16 @@ from hypothesis import strategies as st
 from kernels.sparse.masks import mask_of
 from kernels.sparse.receptive import (
     MAX_TOKENS,
+    Comb,
+    comb_of,
+    combs_have_gaps,
     cone,
     dilated_reach,
     growing_strides,
     has_gaps,
     layers_to_hear_all,
     receptive_fields,
+    stack_reach,
     window_reach,
 )
 
@@ -98,6 +102,36 @@ def test_growing_strides_make_the_cost_logarithmic_and_equal_ones_do_not() -> No
     longest = growing_strides(4, 2)
     assert not has_gaps(2, longest)
     assert has_gaps(2, [*longest[:-1], longest[-1] + 1])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(1, 7)), min_size=1, max_size=3
+    ),
+)  # fmt: skip
+def test_layers_of_any_steps_reach_their_sum_and_may_have_gaps(layers: list[tuple[int, int, int]]) -> None:
+    combs = [Comb(*layer) for layer in layers]
+    before, after = stack_reach(combs)
+    assert before is not None
+    assert after is not None
+    heard = {0}
+    for b, a, stride in layers:
+        heard = {i + k * stride for i in heard for k in range(-b, a + 1)}
+    assert (min(heard), max(heard)) == (-before, after)
+    assert combs_have_gaps(combs) == (len(heard) < before + after + 1)
+
+
+def test_what_patterns_and_windows_are_as_steps() -> None:
+    dilated = {"type": "dilated", "window": 3, "stride": 5}
+    assert comb_of(dilated, (None, None)) == Comb(3, 3, 5)
+    assert comb_of(dilated, (11, 0)) == Comb(2, 0, 5)
+    assert comb_of(None, (7, None)) == Comb(7, None)
+    assert comb_of({"type": "longformer", "window": 9, "global": []}, (None, 2)) == Comb(4, 2)
+    assert comb_of({"type": "longformer", "window": 9, "global": [1]}, (None, None)) is None
+    assert comb_of({"type": "chunked", "size": 9}, (None, None)) is None
+    assert stack_reach([Comb(2, 0, 5), Comb(None, 0)]) == (None, 0)
+    assert not combs_have_gaps([Comb(2, 0, 5), Comb(None, 0)])
 
 
 @pytest.mark.parametrize(
