@@ -9,6 +9,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from kernels.arrays import generate
+from kernels.cache_policies.policies import Streaming
 from kernels.counts import flops, result_elements
 from kernels.engines.reference import attend
 from kernels.numerics import equal_share
@@ -185,8 +186,18 @@ def test_brackets_decide_between_the_square_of_the_length_and_that_of_the_width(
         assert counted(n, "recurrent") == 4 * n * d * d
 
 
-def test_decoding_a_token_costs_as_many_products_as_there_are_keys():
+def test_a_decoded_token_costs_attention_more_and_more_and_a_state_the_same():
+    """4nd to look back at n tokens; a scan of d channels with N states takes 6dN for each, and no n²."""
     assert [flops(spec_of("decode", 1, 1, n, 64)) for n in (1000, 2000)] == [4 * 1000 * 64, 4 * 2000 * 64]
+    assert [flops(scan_of(n, 128, 16)) for n in (1, 1000)] == [6 * 128 * 16, 6 * 1000 * 128 * 16]
+
+
+def scan_of(n, channels, states):
+    shapes = {
+        "x": (1, 1, n, channels), "b": (1, 1, n, states), "c": (1, 1, n, states),
+        "delta": (1, 1, n, channels), "a": (1, channels, states),
+    }  # fmt: skip
+    return RunSpec("scan", {name: InputSpec(shape, "float32", "inline") for name, shape in shapes.items()})
 
 
 @pytest.mark.parametrize(
@@ -201,6 +212,11 @@ def test_what_causal_means_for_4_queries_and_16_keys(alignment, seen):
         q, k, v = torch.ones(4, 8)[None, None], torch.ones(16, 8)[None, None], torch.eye(16)[None, None]
         out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         assert (out[0, 0] > 0).sum(1).tolist() == seen
+
+
+def test_four_sinks_are_kept_unless_asked_otherwise():
+    assert Streaming(window=1020).sinks == 4
+    assert Streaming(window=1020).budget == 1024
 
 
 def test_a_token_decoded_alone_needs_no_mask():

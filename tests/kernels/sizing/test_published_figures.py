@@ -13,7 +13,7 @@ from kernels.sizing.kv_cache import kv_cache
 from kernels.sizing.layers import Attention, LinearAttention, Mamba
 from kernels.sizing.memory import Workload
 from kernels.sizing.models import models, read_model
-from kernels.sizing.roofline import flops
+from kernels.sizing.roofline import bound, decode, flops, prefill
 from kernels.sizing.storage import cache_format
 from kernels.sizing.training import gpu_hours, training_flops
 from kernels.sizing.weights import weigh
@@ -328,6 +328,13 @@ def test_training_gpt_3():
     spent = training_flops(weigh(read_model("gpt3").model).params, 300_000_000_000)
     assert f"{spent:.2e}" == "3.14e+23"
     assert f"{gpu_hours(spent, find_gpu('a100-40'), utilisation=0.4) / 1e6:.1f}" == "0.7"
+
+
+def test_a_prompt_is_bound_by_arithmetic_and_decoding_by_memory():
+    """That attention is memory-bound is right of decoding, and of attention that is not fused."""
+    model, gpu = read_model("llama-3-8b").model, find_gpu("a100-80-sxm")
+    assert bound(model, prefill(Workload(4096)), gpu).bound == "compute"
+    assert bound(model, decode(Workload(4096)), gpu).bound == "memory"
 
 
 # -- GPUs ----------------------------------------------------------------------------------------------------
