@@ -10,8 +10,9 @@ from kernels.arrays import generate, to_jsonable
 from kernels.registry import ENGINES
 from kernels.spec import Options, RunSpec
 from kernels.spec.declared import with_defaults
-from lab import matrices
-from lab.forms import ARRAYS, POINTERS
+from lab import matrices, offers, options
+from lab.forms import POINTERS
+from lab.offers import ARRAYS
 from workers import artifacts
 from workers.models import Run
 
@@ -22,11 +23,17 @@ PLACEHOLDER = "UPLOAD_ID"
 def body_of(run: Run) -> dict[str, Any]:
     """The body of `POST /api/v1/runs` that repeats `run`; arrays too many to type are left as uploads."""
     spec = RunSpec.from_dict(run.spec)
-    usual = with_defaults(Options(), ENGINES[spec.engine].options)
-    body = differences(spec.to_dict(), RunSpec(spec.engine, spec.inputs, options=usual).to_dict())
+    body = beyond_the_defaults(spec)
     sent = submitted(run, spec)
     inputs = {name: array_of(name, given, sent) for name, given in run.spec["inputs"].items()}
     return {"engine": spec.engine, **body, "inputs": inputs}
+
+
+def beyond_the_defaults(spec: RunSpec) -> dict[str, Any]:
+    """What of a spec its engine would not do anyway; without the inputs."""
+    declared = ENGINES[spec.engine].options if spec.engine in ENGINES else {}  # a run may outlive an engine
+    usual = with_defaults(Options(), declared)
+    return differences(spec.to_dict(), RunSpec(spec.engine, spec.inputs, options=usual).to_dict())
 
 
 def differences(value: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,6 +81,8 @@ def state_of(run: Run) -> tuple[dict[str, Any], list[str]]:
         name: value for name, pointer in POINTERS.items() if (value := field_value(body, pointer)) is not None
     }
     state["returns"] = body.get("return", ["out"])
+    for name, value in body.get("options", {}).items():
+        state[options.control(name)] = options.text_of(value)
     inputs, notes = input_state(body["inputs"], run.spec["dtype"])
     return {**state, **inputs}, [*notes, *beyond_the_form(body)]
 
@@ -129,9 +138,12 @@ def as_text(name: str, value: Any, dtype: str) -> str:
 
 def beyond_the_form(body: Mapping[str, Any]) -> list[str]:
     """What that run asked for and the form has no field for: never dropped in silence."""
+    engine = ENGINES[body["engine"]]
     pointers = set(POINTERS.values()) | {f"/inputs/{name}" for name in ARRAYS}
+    pointers |= {f"/options/{name}" for name in engine.options}
     asked = [f"/{name}/{key}" for name, value in body.items() if isinstance(value, dict) for key in value]
     missing = [pointer.rpartition("/")[2] for pointer in asked if pointer not in pointers]
+    missing += [name for name in body.get("return", []) if name not in offers.results(engine)]
     if not missing:
         return []
     note = _("That run also sets {names}, which this form has no field for: use its curl command instead.")

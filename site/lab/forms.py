@@ -5,26 +5,29 @@ JSON pointer, which `LabForm.place` maps to the field that it came from. A numbe
 number is passed on as it is, so that there is one place that says what is wrong with it. Only a pasted
 matrix is read here (by `lab.matrices`), because only the form knows its lines and columns.
 
+What depends on the engine follows from its entry in the registry: its options become fields (`lab.options`),
+and of results, number formats, devices and kinds of attention those are offered that it has (`lab.offers`).
+
 To add a field: declare it, give it a pointer in POINTERS, and name it in the template.
 """
 
-import math
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
 from django import forms
-from django.http import HttpRequest, QueryDict
+from django.http import QueryDict
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
 from kernels.arrays import DISTRIBUTIONS
-from kernels.registry import ENGINES
+from kernels.registry import Engine
 from kernels.spec import FieldProblem
-from lab import matrices
+from kernels.spec.declared import accepts
+from lab import matrices, offers, options
+from lab.offers import ARRAYS
+from lab.options import literal
 
-ARRAYS = ("q", "k", "v")
 SHAPE_FIELDS = ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "v_head_dim")
 MAX_LINK = 2_000  # characters of a link that every browser, server and chat passes on unharmed
 
@@ -48,13 +51,6 @@ ALIGNMENTS = (
     ("bottom_right", _("bottom right: the last query sees every key")),
     ("top_left", _("top left: the first query sees the first key")),
 )
-RETURNS = (
-    ("out", _("output")),
-    ("lse", _("log-sum-exp")),
-    ("weights", _("weights")),
-    ("scores", _("scores")),
-    ("masked_scores", _("masked scores")),
-)
 
 DEFAULTS: dict[str, Any] = {
     "engine": "flash",
@@ -74,7 +70,6 @@ DEFAULTS: dict[str, Any] = {
     "k_name": "k",
     "v_name": "v",
     "alignment": "bottom_right",
-    "returns": ["out", "lse", "weights"],
     "warmup": "1",
     "iters": "5",
 }
@@ -88,13 +83,14 @@ POINTERS = {
     "alignment": "/attention/causal_alignment",
     "scale": "/attention/scale",
     "returns": "/return",
-    "block_m": "/options/block_m",
-    "block_n": "/options/block_n",
     "warmup": "/timing/warmup",
     "iters": "/timing/iters",
 }
 REQUIRED_IN_BODY = {"engine", "returns"}
 BODY_DEFAULTS = {"returns": ["out"]}  # where REST's default is not the form's
+SHOWN_FOR = "shown_for"  # the engine whose fields a page had, which need not be the one that was then chosen
+# What links of before called some options.
+FORMER_NAMES = {"block_m": options.control("block_m"), "block_n": options.control("block_n")}
 
 
 def text_field(label: Any, help_text: Any = "", **attrs: str) -> forms.CharField:
@@ -122,8 +118,7 @@ def matrix_field(name: str) -> forms.CharField:
 
 
 def engine_choices() -> list[tuple[str, str]]:
-    """The engines of q, k and v, which is what the form has fields for."""
-    return [(name, engine.title) for name, engine in ENGINES.items() if engine.takes == ARRAYS]
+    return [(name, engine.title) for name, engine in offers.engines().items()]
 
 
 class LabForm(forms.Form):
@@ -166,33 +161,45 @@ class LabForm(forms.Form):
         _("Causal alignment"), ALIGNMENTS, _("Matters only when queries and keys differ in number.")
     )
     scale = text_field(_("Scale"), _("Empty: 1/√d."), inputmode="decimal", autocomplete="off")
-    returns = forms.CharField(
-        required=False, label=_("Show"), widget=forms.CheckboxSelectMultiple(choices=RETURNS)
-    )
-    block_m = number_field(_("Tile: queries"), _("A power of two. Empty: chosen for the device."))
-    block_n = number_field(_("Tile: keys"), _("A power of two. Empty: chosen for the device."))
+    returns = choice_field(_("Results to return"), (), widget=forms.CheckboxSelectMultiple)
     warmup = number_field(_("Warm-up runs"))
     iters = number_field(_("Timed runs"))
 
     def __init__(self, state: QueryDict) -> None:
+        self.engine_chosen = engine_of(state)
+        self.usual = usual_state(self.engine_chosen)
+        settle(state, self.engine_chosen, self.usual)
         super().__init__(state, auto_id="lab-%s")
         self.state = state
         self.sent: list[Any] = []  # the uploads that the state names, once they have been looked up
+        self.offer()
         self.is_valid()  # fills the (empty) error lists, so that errors can be added
+
+    def offer(self) -> None:
+        """Bring the fields in line with what the engine has; what it lacks stays where it is filled in, so
+        that there is a place to say so."""
+        engine = self.engine_chosen
+        for name, schema in engine.options.items():
+            control = options.control(name)
+            self.fields[control] = options.field(name, schema, self.text(control))
+        results = [(name, offers.result_name(name)) for name in offers.results(engine)]
+        self.fields["returns"].widget.choices = results
+        for name, offered in (("dtype", engine.dtypes), ("device", ("auto", *engine.devices))):
+            widget = self.fields[name].widget
+            widget.choices = [one for one in widget.choices if one[0] in (*offered, self.text(name))]
+        for name, feature in offers.FEATURES_OF_FIELDS.items():
+            if feature not in engine.features and self.is_usual(name):
+                del self.fields[name]
 
     # --- Where a state comes from ---------------------------------------------------------------------
 
     @classmethod
     def from_link(cls, query: Mapping[str, Any]) -> "LabForm":
-        """The form that a link describes. What it leaves out has its default; of results, those that the
-        engine has."""
+        """The form that a link describes. What it leaves out has its default."""
         given = query if isinstance(query, QueryDict) else to_query(query)
-        state = to_query(DEFAULTS)
+        state = usual_state(engine_of(given))
         for name in given:
-            state.setlist(name, given.getlist(name))
-        engine = ENGINES.get(state.get("engine", ""))
-        if engine and "returns" not in given:
-            state.setlist("returns", [name for name in DEFAULTS["returns"] if name in engine.returns])
+            state.setlist(FORMER_NAMES.get(name, name), given.getlist(name))
         if "source" not in given and "seed" in given and not set(ARRAYS) & set(given):
             state["source"] = "seed"
         return cls(state)
@@ -223,9 +230,11 @@ class LabForm(forms.Form):
         """The body of `POST /api/v1/runs`. Unreadable matrices are left out and noted as errors."""
         body: dict[str, Any] = {}
         for name, pointer in POINTERS.items():
-            value = self.value_of(name)
+            value = self.value_of(name) if name in self.fields else None
             if name in REQUIRED_IN_BODY or value not in (None, literal(DEFAULTS.get(name, ""))):
                 put(body, pointer, value)
+        if chosen := options.chosen(self.engine_chosen.options, self.state):
+            body["options"] = chosen
         if body["return"] == BODY_DEFAULTS["returns"]:
             del body["return"]
         put(body, "/inputs", self.inputs())
@@ -292,8 +301,9 @@ class LabForm(forms.Form):
 
     def field_for(self, pointer: str) -> str | None:
         """The field of the longest known prefix of a pointer."""
-        known = {target: name for name, target in POINTERS.items()} | self.input_pointers()
-        known["/inputs"] = "source"
+        known = {target: name for name, target in POINTERS.items() if name in self.fields}
+        known |= {f"/options/{name}": options.control(name) for name in self.engine_chosen.options}
+        known |= {**self.input_pointers(), "/inputs": "source"}
         while pointer and pointer not in known:
             pointer = pointer.rpartition("/")[0]
         return known.get(pointer)
@@ -326,9 +336,38 @@ class LabForm(forms.Form):
 
     @property
     def settings_are_unusual(self) -> bool:
-        return self.differs(
-            "alignment", "scale", "device", "returns", "block_m", "block_n", "warmup", "iters"
-        )
+        return self.differs("alignment", "scale", "device", "warmup", "iters")
+
+    @property
+    def results_are_unusual(self) -> bool:
+        return self.differs("returns")
+
+    @property
+    def options_are_worth_a_look(self) -> bool:
+        """Whether they are unusual, or those of an engine that somebody chose."""
+        controls = map(options.control, self.engine_chosen.options)
+        return self.engine_chosen.name != DEFAULTS["engine"] or self.differs(*controls)
+
+    @property
+    def option_fields(self) -> list[Any]:
+        return [self[options.control(name)] for name in self.engine_chosen.options]
+
+    @property
+    def option_names(self) -> str:
+        return ", ".join(self.engine_chosen.options)
+
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        """Each result's box, and what it means."""
+        return [{"box": box, "meaning": offers.result_meaning(box.data["value"])} for box in self["returns"]]
+
+    @property
+    def results_chosen(self) -> str:
+        return ", ".join(map(offers.result_name, self.state.getlist("returns")))
+
+    @property
+    def other_inputs(self) -> list[offers.Input]:
+        return offers.other_inputs(self.engine_chosen)
 
     @property
     def names_are_unusual(self) -> bool:
@@ -336,20 +375,22 @@ class LabForm(forms.Form):
 
     def differs(self, *names: str) -> bool:
         """Whether any of these fields is not at its default, or is wrong: then its group is shown open."""
-        usual = to_query(DEFAULTS)
         return any(
-            self.has_error(name) or [text for text in self.state.getlist(name) if text] != usual.getlist(name)
-            for name in names
+            name in self.fields and (self.has_error(name) or not self.is_usual(name)) for name in names
         )
+
+    def is_usual(self, name: str) -> bool:
+        usual = [text for text in self.usual.getlist(name) if text]
+        return [text for text in self.state.getlist(name) if text] == usual
 
     # --- Links ----------------------------------------------------------------------------------------
 
-    def link(self, request: HttpRequest) -> str | None:
+    def address(self) -> str | None:
         """The address that opens the form as it is; None when it would be too long, or holds a file."""
         query = self.query()
         if self.source_chosen == "upload" or len(query) > MAX_LINK:
             return None
-        return request.build_absolute_uri(reverse("lab:home") + (f"?{query}" if query else ""))
+        return reverse("lab:home") + (f"?{query}" if query else "")
 
     def query(self) -> str:
         """The query string of this configuration: what differs from the defaults, and nothing hidden."""
@@ -357,7 +398,7 @@ class LabForm(forms.Form):
         pairs = [
             (name, value)
             for name in self.fields
-            if name not in hidden and self.state.getlist(name) != to_query(DEFAULTS).getlist(name)
+            if name not in hidden and self.state.getlist(name) != self.usual.getlist(name)
             for value in self.state.getlist(name)
         ]
         return urlencode(pairs)
@@ -378,18 +419,38 @@ def to_query(values: Mapping[str, Any]) -> QueryDict:
     return query
 
 
-def literal(text: Any) -> Any:
-    """A JSON value from a box: a number where it is one, None where it is empty, else the text itself."""
-    if not isinstance(text, str):
-        return text
-    if not text:
-        return None
-    if re.fullmatch(r"[+-]?[0-9]{1,40}", text):
-        return int(text)
-    if len(text) <= 40 and re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text):
-        value = float(text)
-        return value if math.isfinite(value) else text
-    return text
+def engine_of(state: Mapping[str, Any]) -> Engine:
+    """The engine whose fields the form has: the one that was chosen, where there is such."""
+    known = offers.engines()
+    return known.get(str(state.get("engine", "")), known[DEFAULTS["engine"]])
+
+
+def usual_state(engine: Engine) -> QueryDict:
+    """Every field of the form at its default."""
+    state = to_query(DEFAULTS)
+    state.setlist("returns", offers.usual_returns(engine))
+    for name, schema in engine.options.items():
+        state[options.control(name)] = options.text_of(schema["default"])
+    return state
+
+
+def settle(state: QueryDict, engine: Engine, usual: QueryDict) -> None:
+    """Make a state, perhaps of a page that had the fields of another engine, one of this engine: of results
+    it keeps those that the engine has, and of the other's options those that it takes as they are."""
+    before = offers.engines().get(str(state.get(SHOWN_FOR, "")))
+    given = [name for name in state.getlist("returns") if name]
+    kept = [name for name in given if name in offers.results(engine)]
+    had_the_usual = before is not None and set(given) == set(offers.usual_returns(before))
+    if given and (had_the_usual or not kept):
+        kept = usual.getlist("returns")
+    state.setlist("returns", kept)
+    for name, schema in engine.options.items():
+        control = options.control(name)
+        value = options.value_of(schema, str(state.get(control, "")))
+        is_of_another = before not in (None, engine) and not accepts(schema, value)
+        if control not in state or is_of_another:
+            state.setlist(control, usual.getlist(control))
+    state[SHOWN_FOR] = engine.name
 
 
 def put(body: dict[str, Any], pointer: str, value: Any) -> None:

@@ -39,7 +39,7 @@ def page(run: Run, request: HttpRequest) -> dict[str, Any]:
         "announcement": announcement(run),
         "engine_title": ENGINES[run.engine].title if run.engine in ENGINES else run.engine,
         "shape": shape_sentence(spec),
-        "settings": settings_of(run),
+        "settings": settings_of(spec),
         "links": links(run, request),
     }
     if not run.is_terminal:
@@ -90,9 +90,9 @@ def shape_sentence(spec: RunSpec) -> str:
     return ", ".join(parts)
 
 
-def settings_of(run: Run) -> list[tuple[str, str]]:
+def settings_of(spec: RunSpec) -> list[tuple[str, str]]:
     """What was chosen beyond the defaults, in the names of the REST contract."""
-    body = fork.differences(run.spec, RunSpec("", RunSpec.from_dict(run.spec).inputs).to_dict())
+    body = fork.beyond_the_defaults(spec)
     return [
         (name, json.dumps(value, ensure_ascii=False))
         for part in ("attention", "options", "timing")

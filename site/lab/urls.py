@@ -5,6 +5,7 @@ from lab import views
 app_name = "lab"
 urlpatterns = [
     path("", views.home, name="home"),
+    path("engine/", views.engine, name="engine"),
     path("estimate/", views.estimate, name="estimate"),
     path("runs/<str:run_id>/", views.run, name="run"),
     path("runs/<str:run_id>/live/", views.live, name="live"),

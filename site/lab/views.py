@@ -8,13 +8,14 @@ from typing import Any
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 from rest_framework.renderers import JSONRenderer
 
 from api import preferences
-from api.callers import caller_of
+from api.callers import Caller, caller_of
 from api.runs import sharing
 from api.runs.downloads import download
 from api.runs.representation import represent
@@ -56,13 +57,22 @@ def home(request: HttpRequest) -> HttpResponse:
         form, notes = form_of_link(request)
         return form_page(request, form, submission.check(form, caller), notes=notes, status=200)
     form = LabForm(request.POST.copy())
-    if "check" in request.POST:
+    if "check" in request.POST or "show" in request.POST:
         submission.keep(form, request.FILES.getlist("files"), caller)
+        if "show" in request.POST:
+            return shown(request, form, caller)
         return form_page(request, form, submission.check(form, caller))
     answer = submission.submit(form, request.FILES.getlist("files"), caller)
     if answer.run:
         return redirect("lab:run", run_id=answer.run.id)
     return form_page(request, form, answer, submitted=True)
+
+
+def shown(request: HttpRequest, form: LabForm, caller: Caller) -> HttpResponse:
+    """The form with the fields of the engine that was chosen: at the address that says so, if one can."""
+    if address := form.address():
+        return redirect(f"{address}#{form['engine'].auto_id}")
+    return form_page(request, form, submission.check(form, caller), status=200)
 
 
 def form_of_link(request: HttpRequest) -> tuple[LabForm, list[str]]:
@@ -98,7 +108,21 @@ def estimate(request: HttpRequest) -> HttpResponse:
     caller = caller_of(request)
     submission.keep(form, [], caller)
     answer = submission.check(form, caller)
-    return render(request, "lab/parts/estimate_live.html", estimate_context(request, form, answer))
+    response = render(request, "lab/parts/estimate_live.html", estimate_context(request, form, answer))
+    response["HX-Replace-Url"] = form.address() or reverse("lab:home")
+    return response
+
+
+@bounded
+@never_cache
+@require_POST
+def engine(request: HttpRequest) -> HttpResponse:
+    """The fields that depend on the engine, for the one that was just chosen."""
+    form = LabForm(request.POST.copy())
+    caller = caller_of(request)
+    submission.keep(form, [], caller)
+    submission.check(form, caller)
+    return render(request, "lab/parts/engine_live.html", {"form": form})
 
 
 def estimate_context(request: HttpRequest, form: LabForm, answer: submission.Answer) -> dict[str, Any]:
@@ -107,7 +131,7 @@ def estimate_context(request: HttpRequest, form: LabForm, answer: submission.Ans
         "cost": answer.cost and presentation.estimate(answer.cost, caller_of(request).budget_seconds),
         "shape": answer.spec and presentation.shape_sentence(answer.spec),
         "curl": snippets.curl(answer.body, request) if answer.spec else None,
-        "link": form.link(request),
+        "link": (address := form.address()) and request.build_absolute_uri(address),
     }
 
 

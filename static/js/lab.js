@@ -1,6 +1,15 @@
-// Conveniences of a run's page: a clock that ticks between answers, and heat maps that read out a cell.
+// Conveniences of the lab: folds that stay open when what they hold is replaced, and on a run's page a clock that
+// ticks between answers, and heat maps that read out a cell.
 (function () {
   "use strict";
+
+  let open = [];
+  document.addEventListener("htmx:beforeSwap", ({ target }) => {
+    if (target.matches("[data-keep-folds]")) open = [...target.querySelectorAll("details[open]")].map(({ id }) => id);
+  });
+  document.addEventListener("htmx:afterSwap", ({ target }) => {
+    if (target.matches("[data-keep-folds]")) for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+  });
 
   setInterval(() => {
     for (const element of document.querySelectorAll("[data-elapsed]")) {

@@ -400,6 +400,17 @@ def body_in(response):
         },
         {"options": {"block_m": 16, "block_n": 64}, "timing": {"warmup": 0, "iters": 2}, "returns": ["out"]},
         {"engine": "reference", "inputs": {"q": [[[0.1, 1e-9]]], "k": [[[1, 2]]], "v": [[[3]]]}},
+        {
+            "engine": "linear",
+            "options": {"feature_map": "identity", "normalise": False, "chunk_size": 32},
+            "returns": ["out", "state"],
+        },
+        {
+            "engine": "performer",
+            "options": {"num_features": 8, "features_seed": 3, "orthogonal": False},
+            "returns": ["out"],
+        },
+        {"engine": "paged", "options": {"page_size": 4, "kv_dtype": "int8"}, "returns": ["out", "lse"]},
     ],
 )
 def test_editing_a_run_starts_from_its_configuration(client, submit, changes):
@@ -429,6 +440,18 @@ def test_what_the_form_cannot_say_is_not_dropped_in_silence(client, submit):
     run = runs.cancel(submit(engine="reference", attention={"window": [2, 0], "softcap": 5.0}).id)
     note = html.unescape(edit(client, page(client, run)).content.decode())
     assert "also sets window, softcap, which this form has no field for" in note
+
+
+def test_results_that_need_other_inputs_are_not_dropped_in_silence(client, submit):
+    inputs = {name: [[1, 0], [0, 1], [1, 1]] for name in ("q", "k", "v", "dout")}
+    run = runs.cancel(submit(engine="reference", inputs=inputs, returns=("out", "dq")).id)
+    note = html.unescape(edit(client, page(client, run)).content.decode())
+    assert "also sets dout, dq, which this form has no field for" in note
+
+
+def test_a_run_names_the_options_that_are_not_at_their_default(client, submit):
+    shown = page(client, submit(engine="linear", options={"form": "parallel"}, returns=("out",)))
+    assert re.findall(r"<code>(\w+)\xa0=\xa0([^<]+)</code>", shown) == [("form", '"parallel"')]
 
 
 # --- Who may see it -------------------------------------------------------------------------------

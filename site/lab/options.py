@@ -1,0 +1,138 @@
+"""Options that an engine declares by JSON Schema, as controls of the form: a schema in, a field out.
+
+A control holds text, a body holds JSON: `text_of` and `value_of` lead from one to the other. What is no value
+of a schema is passed on as it was typed, since `kernels.spec.parse_run` says what is wrong with it.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from django import forms
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+
+from kernels.spec.declared import accepts
+
+Schema = Mapping[str, Any]
+
+PREFIX = "option_"  # of a control's name: an option may be called as another field of the form
+# "Tokens to a chunk; null: what suits the machine." The registry says so what null stands for.
+NULL_CLAUSE = re.compile(r"[;,]?\s*\(?\bnull: ((?:[^;.()]|\.(?=\d))+)\)?")
+
+
+def control(name: str) -> str:
+    """The name of an option's control, in the form and in links."""
+    return PREFIX + name
+
+
+def field(name: str, schema: Schema, chosen: str) -> forms.CharField:
+    """The control of an option; a text that is none of its choices stays there, to be put right."""
+    text, null = explained(schema)
+    label = format_html("<code>{}</code>", name)
+    values = choices(schema)
+    if values is None:
+        if accepts(schema, None):
+            text = _("{meaning} Empty: {null}.").format(meaning=text, null=null or "null")
+        return forms.CharField(required=False, label=label, help_text=text, widget=box(schema))
+    named = [(text_of(value), choice_name(schema, value, null)) for value in values]
+    if chosen not in dict(named):
+        named.append((chosen, chosen))
+    return forms.CharField(required=False, label=label, help_text=text, widget=forms.Select(choices=named))
+
+
+def box(schema: Schema) -> forms.Widget:
+    """A box for a number within its limits, or for a text."""
+    kinds = types(schema)
+    if not {"integer", "number"} & set(kinds):
+        return forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
+    limits = {"min": schema.get("minimum"), "max": schema.get("maximum")}
+    attrs = {name: value for name, value in limits.items() if value is not None}
+    step = "any" if "number" in kinds else 1
+    return forms.NumberInput(attrs={**attrs, "step": step, "autocomplete": "off"})
+
+
+def choices(schema: Schema) -> list[Any] | None:
+    """The values to choose from, where they can be listed."""
+    if "enum" in schema:
+        return list(schema["enum"])
+    kinds = types(schema)
+    if set(kinds) <= {"boolean", "null"}:
+        return [*([None] if "null" in kinds else []), True, False]
+    return None
+
+
+def choice_name(schema: Schema, value: Any, null: str) -> str:
+    """What a choice is called; the default says that it is one."""
+    if value is None and null:
+        return null
+    words = {"": "null", "true": _("yes"), "false": _("no")}
+    name = text_of(value)
+    name = words[name] if value is None or isinstance(value, bool) else name
+    return _("{choice} (default)").format(choice=name) if same(value, schema["default"]) else name
+
+
+def explained(schema: Schema) -> tuple[str, str]:
+    """The description, and what it says of null ("" where nothing), which a control says elsewhere."""
+    description = schema.get("description", "")
+    clause = NULL_CLAUSE.search(description)
+    if clause is None:
+        return description, ""
+    before, after = description[: clause.start()].rstrip(), description[clause.end() :].lstrip(" .")
+    if before and not before.endswith("."):
+        before += "."
+    return " ".join(filter(None, (before, after))), clause[1].strip()
+
+
+def types(schema: Schema) -> list[str]:
+    given = schema.get("type", "string")
+    return [given] if isinstance(given, str) else list(given)
+
+
+def text_of(value: Any) -> str:
+    """A value as its control has it; null is an empty one."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def value_of(schema: Schema, text: str) -> Any:
+    """The value that a control holds. An empty box of something that cannot be null: its default."""
+    text = text.strip()
+    listed = choices(schema)
+    if listed is not None:
+        return next((value for value in listed if text_of(value) == text), literal(text))
+    if not text:
+        return None if accepts(schema, None) else schema["default"]
+    return literal(text) if {"integer", "number"} & set(types(schema)) else text
+
+
+def literal(text: Any) -> Any:
+    """A JSON value from a box: a number where it is one, None where it is empty, else the text itself."""
+    if not isinstance(text, str):
+        return text
+    if not text:
+        return None
+    if re.fullmatch(r"[+-]?[0-9]{1,40}", text):
+        return int(text)
+    if len(text) <= 40 and re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text):
+        value = float(text)
+        return value if math.isfinite(value) else text
+    return text
+
+
+def chosen(schemas: Mapping[str, Schema], state: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a form's state that are not at their default, for the body of a run."""
+    found = {
+        name: value_of(schema, str(state.get(control(name), text_of(schema["default"]))))
+        for name, schema in schemas.items()
+    }
+    return {name: value for name, value in found.items() if not same(value, schemas[name]["default"])}
+
+
+def same(value: Any, other: Any) -> bool:
+    """Equal as JSON has it: 1 is not true, though 1.0 is 1."""
+    return isinstance(value, bool) == isinstance(other, bool) and value == other
