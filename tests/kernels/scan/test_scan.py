@@ -19,7 +19,6 @@ from kernels.scan.bounds import error_bounds
 from kernels.scan.duality import as_linear, as_scanned, state_as_linear
 from kernels.scan.inputs import Scanned, SelectiveScan
 from kernels.scan.recurrence import chunked, compose, prefixes, quadratic, recurrent, scan
-from kernels.scan.sizes import break_even_tokens, kv_cache_bytes, state_bytes
 from tests.kernels.fences import fences, poisoned_memory
 
 ARRAYS = ("x", "delta", "a", "b", "c", "skip")
@@ -275,29 +274,3 @@ def test_a_state_or_a_chunk_that_does_not_fit_is_refused():
     for chunk in (0, 12, 2**17):
         with pytest.raises(ValueError, match=f"chunk must be a power of two from 1 to 65536 .*, not {chunk}"):
             launch.chunked(on_device(selective()), chunk=chunk)
-
-
-# -- bytes ---------------------------------------------------------------------------------------------------
-
-
-def test_jambas_state_beside_its_cache():
-    """28 Mamba layers of 8,192 channels and 16 states in float32: 14 MiB, and inputs of a convolution 4 wide;
-    the cache of its 4 attention layers is 16 KiB a token (concepts.md, Part 3), 4 GiB at 256K; were all 32
-    attention, 32 GiB."""
-    mamba = state_bytes(layers=28, channels=8192, states=16)
-    assert mamba == 14 * 2**20
-    assert state_bytes(layers=28, channels=8192, states=16, width=4) == 14 * 2**20 + 28 * 8192 * 3 * 2
-    token = kv_cache_bytes(layers=4, tokens=1, kv_heads=8, d_k=128, d_v=128)
-    assert token == 16 * 1024
-    for layers, gib in ((4, 4), (32, 32)):
-        cache = kv_cache_bytes(layers=layers, tokens=2**18, kv_heads=8, d_k=128, d_v=128)
-        assert cache == gib * 2**30
-    assert break_even_tokens(mamba, token) == 897
-    assert kv_cache_bytes(layers=4, tokens=896, kv_heads=8, d_k=128, d_v=128) == mamba
-    with pytest.raises(ValueError, match="cache_per_token must be at least 1 byte, not 0"):
-        break_even_tokens(mamba, 0)
-
-
-def test_state_bytes_are_those_of_the_arrays():
-    given = selective(batch=1, heads=3, groups=3, p=5, states=7)
-    assert state_bytes(layers=1, channels=15, states=7, item=8) == recurrent(given).state.nbytes
