@@ -107,6 +107,8 @@ def result_bytes(spec: RunSpec, name: str) -> int:
 
 def item_bytes(spec: RunSpec, name: str) -> int:
     """Of one number of a result."""
+    if name == HELD:
+        return 1
     if ENGINES[spec.engine].is_double:
         return 8
     is_rounded = name == "out" or name in PRESENT or name in GRADIENTS

@@ -28,6 +28,7 @@ from kernels.layout import from_canonical, to_canonical
 from kernels.measure import PeakMemory, summarise, timed
 from kernels.numerics import compare, overflow_notes
 from kernels.operands import operands
+from kernels.quantise import CannotQuantiseError
 from kernels.registry import ENGINES, SOFTMAX
 from kernels.spec.model import InputSpec, RunSpec, Timing
 from kernels.spec.values import INTEGERS, ROUNDED
@@ -77,11 +78,14 @@ def execute(spec: RunSpec, arrays: Mapping[str, Array], *, deadline: float | Non
 
     ``deadline`` is a value of ``time.monotonic()``; it is checked between iterations and between the heads of
     the reference, and DeadlineExceeded is raised when it has passed. Raises CannotRunError when this process
-    lacks what the spec asks for (a GPU, or Triton's interpreter). What stops a kernel in the interpreter (a
-    signal's exception, a lack of memory) is raised as it is.
+    lacks what the spec asks for (a GPU, or Triton's interpreter), or no cache can keep the numbers. What
+    stops a kernel in the interpreter (a signal's exception, a lack of memory) is raised as it is.
     """
     with _unwrapped(), advising(spec.engine):
-        return _execute(spec, arrays, deadline)
+        try:
+            return _execute(spec, arrays, deadline)
+        except CannotQuantiseError as error:
+            raise CannotRunError(str(error)) from error
 
 
 @contextmanager

@@ -31,6 +31,10 @@ from kernels.spec.model import RunSpec
 SMALLEST_SCALE = SMALLEST_NORMAL  # below it a scale has few digits, or none
 
 
+class CannotQuantiseError(ValueError):
+    """Numbers are too large for any scale, or not finite."""
+
+
 @dataclass(frozen=True)
 class Float8:
     """An 8-bit floating-point format: its numbers are ± n · 2^(e − mantissa_bits) with e ≥ min_exponent."""
@@ -85,8 +89,8 @@ def quantise(array: Array, kv_dtype: str, kv_scale: str, lens: Array | None = No
     the codes are made with the rounded one, in float64. That rounds twice, but as if once: a float32 that is
     no tie misses one by 2⁻³³ of itself or more, and a quotient in float64 is off by 2⁻⁵³ at most.
 
-    Raises ValueError for an unknown format or kind of scale, for NaN or infinity, and where a scale passes
-    the range of float32 (which takes a float64 array).
+    Raises ValueError for an unknown format or kind of scale; CannotQuantiseError for NaN or infinity, and
+    where a scale passes the range of float32 (which takes a float64 array, or a RoPE that stretches).
     """
     if kv_dtype not in KV_DTYPES:
         raise ValueError(f"kv_dtype must be one of {KV_DTYPES}, not {kv_dtype!r}")
@@ -105,7 +109,10 @@ def _scale(largest: Array, kv_dtype: str) -> Array:
     exact = np.asarray(largest / LARGEST_CODE[kv_dtype])
     # A comparison with NaN is false, so that NaN fails here too.
     if not np.all(exact <= np.finfo(np.float32).max):
-        raise ValueError("only finite numbers in the range of float32 can be quantised")
+        raise CannotQuantiseError(
+            "keys or values leave the range of float32, which the scales of a quantised cache have: leave "
+            "kv_dtype out, or send smaller numbers"
+        )
     scale = np.maximum(exact, SMALLEST_SCALE).astype(np.float32)
     return np.where(largest == 0.0, np.float32(1.0), scale)
 

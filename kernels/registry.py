@@ -96,6 +96,7 @@ INPUT_MEANINGS: dict[str, str] = {
     "d_skip": "how much of x is added to the output",
 }
 MAX_FEATURES = 4096  # of a performer: each is a number for every query and key
+MAX_TOKENS = 2**24  # that an option may name
 SOFTMAX = "softmax attention"
 
 
@@ -214,6 +215,7 @@ _QUANTISED_OPTIONS: dict[str, dict[str, Any]] = {
         "default": Options().kv_scale,
     },
 }
+_DOUBLE_NOTE = "The inputs are rounded to dtype; everything after that is float64, and so are the results."
 _CACHE_NOTE = "With kv_dtype, present_key and present_value are what the cache holds, decoded."
 # What our Triton kernels share.
 _INTERPRETER_NOTES = (
@@ -252,9 +254,7 @@ ENGINES: dict[str, Engine] = {
             dtypes=_FLOATS,
             devices=("cpu",),
             is_double=True,
-            notes=(
-                "The inputs are rounded to dtype; everything after that is float64, and so are the results.",
-            ),
+            notes=(_DOUBLE_NOTE,),
         ),
         Engine(
             name="eager",
@@ -549,6 +549,94 @@ ENGINES: dict[str, Engine] = {
                 "rate. A scan is causal with or without attention.is_causal.",
                 "The comparison is with causal softmax attention of c as queries, b as keys and x as values, "
                 "to which a scan is dual.",
+            ),
+        ),
+        Engine(
+            name="cache",
+            title="Forgetful cache (float64)",
+            summary="A text read token by token through a KV cache that evicts, beside one that keeps all.",
+            module="kernels.engines.cache",
+            features=frozenset({"scale", "causal", "rope", "gqa", "v_head_dim", "packed"}) | _QUANTISED,
+            returns=frozenset({"out", "weights", "held", "kept_weight", "row_error"}),
+            dtypes=_FLOATS,
+            devices=("cpu",),
+            options={
+                "policy": {
+                    "description": (
+                        "Who is evicted. full: nobody. sliding: the oldest. streaming: the oldest but for "
+                        "the first tokens, the attention sinks. heavy_hitters: of all but the newest the one "
+                        "with the least attention so far, in each head its own (H2O)."
+                    ),
+                    "enum": ["streaming", "full", "sliding", "heavy_hitters"],
+                    "default": "streaming",
+                },
+                "budget": {
+                    "description": (
+                        "Tokens that a head holds at most, the newest and the sinks included; null: half of "
+                        "the text, and one more than the sinks at least. Not with policy full."
+                    ),
+                    "type": ["integer", "null"],
+                    "minimum": 1,
+                    "maximum": MAX_TOKENS,
+                    "default": None,
+                },
+                "sinks": {
+                    "description": "First tokens that stay, with policy streaming; null: 4.",
+                    "type": ["integer", "null"],
+                    "minimum": 0,
+                    "maximum": MAX_TOKENS,
+                    "default": None,
+                },
+                "recent": {
+                    "description": (
+                        "Newest tokens that are safe, with policy heavy_hitters; null: half of the budget."
+                    ),
+                    "type": ["integer", "null"],
+                    "minimum": 1,
+                    "maximum": MAX_TOKENS,
+                    "default": None,
+                },
+                "cache_positions": {
+                    "description": (
+                        "What attention.rope counts: places in the text, or in the cache, where keys are "
+                        "kept unrotated; null: in the cache with policy streaming, else in the text."
+                    ),
+                    "enum": [None, "text", "cache"],
+                    "default": None,
+                },
+                "kv_dtype": {
+                    **_QUANTISED_OPTIONS["kv_dtype"],
+                    "description": (
+                        "Keys, as the cache keeps them, and values are codes of 8 bits; null: numbers of "
+                        "dtype. The full cache beside it is not quantised."
+                    ),
+                },
+                "kv_scale": _QUANTISED_OPTIONS["kv_scale"],
+            },
+            computes="attention over a cache that forgets",
+            findings={
+                "budget": "the most tokens that a head may hold; null: no limit",
+                "tokens_held": "how many a head holds at the end",
+                "cache_bytes": "of all heads and batch rows at the end, which is when a cache is largest: "
+                "keys, values, scales, and sums of weights where the policy needs them",
+                "full_cache_bytes": "of as many tokens with nothing evicted or quantised, in dtype",
+                "mean_row_error": "mean of ‖out − exact‖ / ‖exact‖ of all rows",
+                "worst_row_error": "the largest of them",
+                "mean_kept_weight": "mean share of the exact weights that falls on what is held",
+            },
+            is_double=True,
+            is_always_causal=True,
+            rules="kernels.cache_policies.rules",
+            pricing="kernels.cache_policies.pricing",
+            notes=(
+                _DOUBLE_NOTE,
+                "Causal with or without attention.is_causal; q, k and v have one length, that of the text.",
+                "A token comes in, others go, then its query looks: it sees budget tokens at most, itself "
+                "among them.",
+                "kept_weight is the share of the exact weights that falls on what is held; row_error is how "
+                "far each row of out is from that of a full cache, relative to it.",
+                "A call reads the full cache too: its time says nothing of a server's. traffic is of the "
+                "cache with the policy, as a server would read it.",
             ),
         ),
     )

@@ -14,7 +14,8 @@ Every engine reads its inputs and writes its results once. Beyond that
 * mla reads what its tiles hold, padding included, and writes what it makes on the way: keys and values, or
   absorbed queries and sums of latents;
 * linear, performer and scan keep their states on chip where tokens are read one by one; in chunks, each state
-  that a chunk finds is written and read.
+  that a chunk finds is written and read;
+* cache reads at each step what its policy holds, and writes each token once.
 
 With a kv_dtype K and V are bytes and scales, but eager decodes them first.
 """

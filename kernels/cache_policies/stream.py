@@ -39,6 +39,7 @@ class _Step(NamedTuple):
 
     tokens: Array  # [b, h_kv, c] int64: H_t, in order of the text, itself the last
     out: Array  # [b, h_kv, g, e]
+    weights: Array  # [b, h_kv, g, c]: α
     exact: Array  # [b, h_kv, g, e]
     weight: Array  # [b, h_kv, g]: p
 
@@ -52,14 +53,15 @@ class Streamed:
     error: Array  # [b, h, T]: ‖out − exact‖ / ‖exact‖
     weight: Array  # [b, h, T]: p, the share of the exact weights that falls on what is held
     held: Array  # bool [b, h_kv, T, T]: which tokens, at each step
+    weights: Array | None  # [b, h, T, T]: α, and 0 for what is not held; where they were asked for
     bytes: Array  # [T] int64: of all heads and batch rows
     full_bytes: Array  # [T] int64: of a full cache in the dtype of the storage
 
 
-def multiply_adds(q: Array, v: Array) -> int:
-    """Of a full cache and a policy that evicts nobody, which is the most that ``stream`` takes."""
-    batch, heads, steps, d = q.shape
-    return int(batch * heads * steps * (steps + 1) * (d + v.shape[3]))
+def multiply_adds(batch: int, heads: int, length: int, width: int) -> int:
+    """Of a full cache and a policy that evicts nobody, which is the most that ``stream`` takes; ``width``: of
+    a key and a value together."""
+    return batch * heads * length * (length + 1) * width
 
 
 def stream(
@@ -72,6 +74,7 @@ def stream(
     scale: float | None = None,
     rope: Rope | None = None,
     positions: str | None = None,
+    keep_weights: bool = False,
 ) -> Streamed:
     """q [b, h, T, d], k [b, h_kv, T, d] and v [b, h_kv, T, e], as they come in; ``scale``: 1/√d unless given.
 
@@ -87,10 +90,13 @@ def stream(
     out, exact = np.zeros((*grouped, length, e)), np.zeros((*grouped, length, e))
     weight, counts = np.zeros((*grouped, length)), np.zeros(length, dtype=np.int64)
     held = np.zeros((batch, kv_heads, length, length), dtype=np.bool_)
+    weights = np.zeros((*grouped, length, length)) if keep_weights else None
     for t, step in enumerate(_steps(full, cache, policy)):
         out[..., t, :], exact[..., t, :], weight[..., t] = step.out, step.exact, step.weight
         np.put_along_axis(held[:, :, t], step.tokens, True, axis=2)
         counts[t] = step.tokens.shape[2]
+        if weights is not None:
+            np.put_along_axis(weights[..., t, :], step.tokens[:, :, None], step.weights, axis=3)
     out, exact = (x.reshape(batch, heads, length, e) for x in (out, exact))
     plain = replace(storage, kv_dtype=None)
     token_bytes = storage.token_bytes(k.shape[3], e) + policy.mass_bytes
@@ -100,6 +106,7 @@ def stream(
         error=_relative(out, exact),
         weight=weight.reshape(batch, heads, length),
         held=held,
+        weights=None if weights is None else weights.reshape(batch, heads, length, length),
         bytes=batch * kv_heads * token_bytes * counts + storage.shared_bytes,
         full_bytes=batch * kv_heads * plain.token_bytes(k.shape[3], e) * np.arange(1, length + 1),
     )
@@ -118,7 +125,7 @@ def _steps(full: _Cache, cache: _Cache, policy: Policy) -> Iterator[_Step]:
         mass = mass + weights.sum(axis=2)
         exact, exact_weights = full.attend(t, *full.read(t))
         seen = np.take_along_axis(exact_weights, tokens[:, :, None], axis=3)
-        yield _Step(tokens, out, exact, seen.sum(axis=3))
+        yield _Step(tokens, out, weights, exact, seen.sum(axis=3))
 
 
 @dataclass(frozen=True)
@@ -193,9 +200,18 @@ def _with_another(x: Array, value: float) -> Array:
 
 def _relative(out: Array, exact: Array) -> Array:
     """‖out − exact‖ / ‖exact‖ along the last axis; 0 where both are 0."""
-    error, size = (np.sqrt(np.square(x).sum(axis=-1)) for x in (out - exact, exact))
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.where(error == 0.0, 0.0, error / np.where(error == 0.0, 1.0, size)))
+    (error, most), (size, largest) = _norm(out - exact), _norm(exact)
+    with np.errstate(divide="ignore", over="ignore"):
+        relative = error / np.where(error == 0.0, 1.0, size) * (most / np.where(error == 0.0, 1.0, largest))
+    return np.asarray(relative)
+
+
+def _norm(x: Array) -> tuple[Array, Array]:
+    """Two factors of ‖x‖ along the last axis, of which the second is the largest number: no square overflows,
+    and none vanishes beside others."""
+    largest = np.max(np.abs(x), axis=-1, initial=0.0)
+    scaled = x / np.where(largest == 0.0, 1.0, largest)[..., None]
+    return np.sqrt(np.square(scaled).sum(axis=-1)), largest
 
 
 def _check(q: Array, k: Array, v: Array, positions: str) -> None:
@@ -208,8 +224,10 @@ def _check(q: Array, k: Array, v: Array, positions: str) -> None:
         )
     if q.shape[1] != k.shape[1] and (k.shape[1] == 0 or q.shape[1] % k.shape[1]):
         raise ValueError(f"{q.shape[1]} query heads are no multiple of {k.shape[1]} key heads")
-    if multiply_adds(q, v) > MAX_MULTIPLY_ADDS:
+    batch, heads, length, d = q.shape
+    needed = multiply_adds(batch, heads, length, d + v.shape[3])
+    if needed > MAX_MULTIPLY_ADDS:
         raise ValueError(
-            f"{multiply_adds(q, v):,} multiply-adds are more than {MAX_MULTIPLY_ADDS:,}: take fewer tokens "
+            f"{needed:,} multiply-adds are more than {MAX_MULTIPLY_ADDS:,}: take fewer tokens "
             "or heads; half of the tokens are a quarter of it"
         )

@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 from kernels.arrays import generate
 from kernels.engines.reference import reference
 from kernels.estimate import estimate
-from kernels.execute import execute
+from kernels.execute import CannotRunError, execute
 from kernels.limits import MAX_DECODE_LEN
 from kernels.numerics import compare
 from kernels.quantise import KV_DTYPES, KV_SCALES, element_errors, quantise
 from kernels.quantise import dequantise as decoded
-from kernels.registry import ENGINES
-from kernels.spec import RunSpec, SpecError
+from kernels.registry import ENGINES, SOFTMAX
+from kernels.spec import RunSpec, SpecError, parse_run
 from kernels.spec.results import GRADIENTS
 from kernels.traffic import modelled_traffic
 from tests.kernels.cases import Arrays, canonical, cases, compute, make
 from tests.kernels.error_bounds import error_bounds
 
-QUANTISED = [name for name, engine in ENGINES.items() if "kv_dtype" in engine.features]
+QUANTISED = [name for name, it in ENGINES.items() if "kv_dtype" in it.features and it.computes == SOFTMAX]
 FLOAT8 = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
 LARGEST = {"int8": 127.0, "fp8_e4m3": 448.0, "fp8_e5m2": 57344.0}
 # Every kernel that reads a cache: tiles of several sizes, splits, pages, splits of pages, flash over pages.
@@ -378,3 +378,13 @@ def test_every_engine_declares_its_options() -> None:
         assert schema["kv_dtype"]["enum"] == [None, *KV_DTYPES]
         assert set(schema["kv_scale"]["enum"]) == set(KV_SCALES)
     assert {"eager", "flash", "decode", "paged"} == set(QUANTISED)
+
+
+@pytest.mark.parametrize("engine", ["eager", "cache"])
+def test_numbers_that_no_scale_reaches_are_the_senders_to_change(engine: str) -> None:
+    inputs = {"q": [[1, 2]], "k": [[1e300, 1]], "v": [[1, 2]]}
+    parsed = parse_run(
+        {"engine": engine, "dtype": "float64", "inputs": inputs, "options": {"kv_dtype": "int8"}}
+    )
+    with pytest.raises(CannotRunError, match="leave kv_dtype out, or send smaller numbers"):
+        execute(parsed.spec, parsed.arrays)

@@ -351,6 +351,6 @@ def test_streams_that_do_not_fit_say_why() -> None:
     with pytest.raises(ValueError, match="positions must be text or cache, not 'place'"):
         stream(q, k, v, Full(), positions="place")
     long = np.broadcast_to(0.0, (1, 8, 2**15, 64))
-    assert multiply_adds(long, long) > MAX_MULTIPLY_ADDS
+    assert multiply_adds(1, 8, 2**15, 128) > MAX_MULTIPLY_ADDS
     with pytest.raises(ValueError, match="take fewer tokens or heads"):
         stream(long, long, long, Full())
