@@ -7,6 +7,7 @@
 | ``attention.py`` | softmax and sum over any of them, beside scaled-dot attention on the same inputs |
 | ``hard.py`` | one key drawn instead of the sum, and how noisy its gradient is |
 | ``local.py`` | a window around a position that is given, or predicted |
+| ``softness.py`` | what the key that leads gets, and why scores are divided by √d |
 
 numpy and float64 throughout; arrays are ``[batch, heads, len, dim]``, keys and values with as many heads as
 queries, or fewer that consecutive groups share.

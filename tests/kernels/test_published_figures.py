@@ -13,6 +13,7 @@ from kernels.cache_policies.policies import Streaming
 from kernels.counts import flops, result_elements
 from kernels.engines.reference import attend
 from kernels.numerics import equal_share
+from kernels.positions import visible_pairs
 from kernels.rope import cos_sin, rotation_index, stretched_base
 from kernels.scoring.attention import softmax
 from kernels.scoring.functions import dot, scaled_dot
@@ -206,8 +207,9 @@ def scan_of(n, channels, states):
 def test_what_causal_means_for_4_queries_and_16_keys(alignment, seen):
     """torch's is_causal, and flash-attention's."""
     attention = Attention(is_causal=True, causal_alignment=alignment)
-    found = visible(spec_of("reference", 1, 4, 16, 8, attention=attention))
-    assert np.broadcast_to(found, (1, 1, 4, 16))[0, 0].sum(1).tolist() == seen
+    spec = spec_of("reference", 1, 4, 16, 8, attention=attention)
+    assert np.broadcast_to(visible(spec), (1, 1, 4, 16))[0, 0].sum(1).tolist() == seen
+    assert visible_pairs(spec) == sum(seen)
     if alignment == "top_left":
         q, k, v = torch.ones(4, 8)[None, None], torch.ones(16, 8)[None, None], torch.eye(16)[None, None]
         out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)

@@ -13,7 +13,7 @@ from kernels.sizing.kv_cache import kv_cache
 from kernels.sizing.layers import Attention, LinearAttention, Mamba
 from kernels.sizing.memory import Workload
 from kernels.sizing.models import models, read_model
-from kernels.sizing.roofline import bound, decode, flops, prefill
+from kernels.sizing.roofline import bound, decode, flops, prefill, traffic_of
 from kernels.sizing.storage import cache_format
 from kernels.sizing.training import gpu_hours, training_flops
 from kernels.sizing.weights import weigh
@@ -285,6 +285,13 @@ def test_biases_of_experts_that_a_token_does_not_use_are_not_active():
     few = weigh(read_config(config).model)
     expert = 3 * 2880 * 2880 + 3 * 2880  # matrices and biases
     assert few.params - few.active_params == 24 * (32 - 4) * expert
+
+
+def test_one_token_reads_what_it_is_multiplied_with_and_a_row_of_the_table():
+    """Of experts the matrices and the biases of those that it uses."""
+    model = read_model("gpt-oss-20b").model
+    read = traffic_of(model, decode(Workload(10)))["weights"]
+    assert read == pytest.approx(2 * weigh(model).multiplied_params + 2 * 2880, rel=1e-12)
 
 
 @pytest.mark.parametrize("slug", models())
