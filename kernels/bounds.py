@@ -184,18 +184,8 @@ class Bounds:
 
     def _moved(self, head: Head, logit: Array) -> tuple[Array, Array]:
         """R [n], and P_j ρ_j [n, m]."""
-        a, weights, lse = self.kept, head.results["weights"], _finite(head.results["lse"])
-        worst = float(logit.max(initial=0.0))
-        if worst < 1.0:
-            # ρ = e^ε − 1 ≤ ε + ε²
-            squares = (1 + worst) ** 2 * np.einsum("ij,ij,ij->i", weights, logit, logit)
-            grown = weights * logit * (1 + worst)
-        else:
-            # From the exponents, where P has underflowed and ρ would overflow.
-            exponent = head.results["masked_scores"] - lse[:, None]
-            grown = np.where(logit < 1.0, 2 * weights * logit, np.exp(np.minimum(exponent + logit, 0.0)))
-            large = np.exp(np.minimum(exponent + 2 * logit, 600.0))
-            squares = np.where(logit < 1.0, weights * np.square(2 * logit), large).sum(1)
+        a, lse = self.kept, _finite(head.results["lse"])
+        squares, grown = moved_weights(head.results["weights"], head.results["masked_scores"], lse, logit)
         if math.isfinite(head.sink):
             sink = 3 * a * (np.abs(head.sink - lse) + math.log(len(head.k) + 1)) + 4 * a
             squares = squares + np.exp(np.minimum(head.sink - lse + 2 * sink, 600.0)) * np.square(2 * sink)
@@ -290,6 +280,21 @@ class Bounds:
             name: 0.0 if self.spec.engine == "reference" else _rounded(bound)
             for name, bound in bounds.items()
         }
+
+
+def moved_weights(weights: Array, masked: Array, lse: Array, logit: Array) -> tuple[Array, Array]:
+    """Σ P_j ρ_j² [n], and P_j ρ_j [n, m], of weights P [n, m] = exp(masked − lse) whose logits err by
+    ``logit`` at most; ``lse`` [n] is finite."""
+    worst = float(logit.max(initial=0.0))
+    if worst < 1.0:
+        # ρ = e^ε − 1 ≤ ε + ε²
+        squares = (1 + worst) ** 2 * np.einsum("ij,ij,ij->i", weights, logit, logit)
+        return squares, weights * logit * (1 + worst)
+    # From the exponents, where P has underflowed and ρ would overflow.
+    exponent = masked - lse[:, None]
+    grown = np.where(logit < 1.0, 2 * weights * logit, np.exp(np.minimum(exponent + logit, 0.0)))
+    large = np.exp(np.minimum(exponent + 2 * logit, 600.0))
+    return np.where(logit < 1.0, weights * np.square(2 * logit), large).sum(1), grown
 
 
 def _rebuilt(results: Mapping[str, Array], slip: Array) -> Array:
