@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 DISTRIBUTIONS = ("normal", "uniform", "peaked")
 PEAKED_FACTOR = 3.0
+PART = 8192  # numbers that are made at a time
 
 # Wichura (1988), Applied Statistics 37, 477-484, algorithm AS 241, PPND16; highest power first.
 _CENTRE_NUM = (
@@ -105,41 +106,63 @@ def generate(name: str, seed: int, shape: tuple[int, ...], distribution: str, dt
     Returns the numpy dtype of that name (bfloat16: float32 that holds bfloat16 values). Raises ValueError
     for an unknown distribution or dtype, or a seed outside 0 … 2⁶³−1.
     """
+    made = generate_many(name, [seed], shape, distribution, dtype)
+    return made.reshape(shape)
+
+
+def generate_many(
+    name: str, seeds: Sequence[int], shape: tuple[int, ...], distribution: str, dtype: str
+) -> Array:
+    """What ``generate`` gives for each of ``seeds``, one after another: [seeds, *shape]."""
     if distribution not in DISTRIBUTIONS:
         raise ValueError(f"distribution must be one of {DISTRIBUTIONS}, not {distribution!r}")
-    if not 0 <= seed <= MAX_SEED:
-        raise ValueError(f"seed must be between 0 and {MAX_SEED}, not {seed}")
+    if not all(0 <= seed <= MAX_SEED for seed in seeds):
+        wrong = next(seed for seed in seeds if not 0 <= seed <= MAX_SEED)
+        raise ValueError(f"seed must be between 0 and {MAX_SEED}, not {wrong}")
     digest = hashlib.sha256(b"attention-lab/v1/" + name.encode()).digest()
-    key = np.array([seed, int.from_bytes(digest[:8], "little")], dtype=np.uint64)
-    words = np.random.Philox(key=key, counter=0).random_raw(math.prod(shape))
+    key = np.array([0, int.from_bytes(digest[:8], "little")], dtype=np.uint64)
+    words = np.empty((len(seeds), math.prod(shape)), dtype=np.uint64)
+    for row, seed in enumerate(seeds):
+        key[0] = seed
+        words[row] = np.random.Philox(key=key, counter=0).random_raw(words.shape[1])
+    values = np.empty(words.shape)
+    for part in _parts(words.size):
+        _draw(words.reshape(-1)[part], distribution, values.reshape(-1)[part])
+    return round_to_dtype(values, dtype).reshape(len(seeds), *shape)
+
+
+def _parts(size: int) -> Iterator[slice]:
+    """Slices of so many elements that what is made of one stays in a processor's cache."""
+    for start in range(0, size, PART):
+        yield slice(start, start + PART)
+
+
+def _draw(words: Array, distribution: str, values: Array) -> None:
+    """Write what a distribution makes of 64-bit words to ``values`` [n] float64."""
     if distribution == "uniform":
-        values = (words >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1.0
-    else:
-        uniform = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
-        values = _inverse_normal(uniform)
-        if distribution == "peaked":
-            values *= PEAKED_FACTOR
-    return round_to_dtype(values, dtype).reshape(shape)
+        values[:] = (words >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1.0
+        return
+    values[:] = _inverse_normal(((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52)
+    if distribution == "peaked":
+        values *= PEAKED_FACTOR
 
 
 def _inverse_normal(uniform: Array) -> Array:
     """Φ⁻¹ of values strictly between 0 and 1, by AS 241: a rational function in each of three regions."""
-    centred = uniform - 0.5
-    values = np.empty_like(uniform)
-    centre = np.abs(centred) <= 0.425
-    q = centred[centre]
+    q = uniform - 0.5
     r = 0.180625 - q * q
-    values[centre] = q * _polynomial(_CENTRE_NUM, r) / _polynomial(_CENTRE_DEN, r)
+    # Nearly all are in the centre: its formula is taken of all of them, and overwritten elsewhere.
+    values = q * _polynomial(_CENTRE_NUM, r) / _polynomial(_CENTRE_DEN, r)
 
-    tail = ~centre
-    q = centred[tail]
-    r = np.sqrt(-_log(np.where(q < 0.0, uniform[tail], 1.0 - uniform[tail])))
-    near, far = r - 1.6, r - 5.0
-    size = np.where(
-        r <= 5.0,
-        _polynomial(_NEAR_NUM, near) / _polynomial(_NEAR_DEN, near),
-        _polynomial(_FAR_NUM, far) / _polynomial(_FAR_DEN, far),
-    )
+    tail = np.flatnonzero(np.abs(q) > 0.425)
+    q, uniform = q[tail], uniform[tail]
+    r = np.sqrt(-_log(np.where(q < 0.0, uniform, 1.0 - uniform)))
+    near = r - 1.6
+    size = _polynomial(_NEAR_NUM, near) / _polynomial(_NEAR_DEN, near)
+    outside = r > 5.0
+    if outside.any():
+        far = r[outside] - 5.0
+        size[outside] = _polynomial(_FAR_NUM, far) / _polynomial(_FAR_DEN, far)
     values[tail] = np.where(q < 0.0, -size, size)
     return values
 
@@ -148,7 +171,8 @@ def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
     """Horner's rule, highest power first."""
     total = np.full_like(x, coefficients[0])
     for coefficient in coefficients[1:]:
-        total = total * x + coefficient
+        total *= x
+        total += coefficient
     return total
 
 

@@ -105,37 +105,46 @@ class Bounds:
 
     def observe(self, head: Head) -> None:
         """Take one head of the reference into account."""
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            score, logit = self._logits(head)
-            found = self._forward(head, score, logit)
-            if self.dout is not None:
-                found |= self._backward(head, score, found)
+        n = len(head.q)
+        found = self.of(head, None if self.dout is None else self.dout[head.b, head.h, :n])
         for name in self.largest:
             self.largest[name] = max(self.largest[name], _most(found[name]))
+        for name, total in self.sums.items():
+            total[head.b, head.kv, : len(head.k)] += found[name]
 
-    def _logits(self, head: Head) -> tuple[Array, Array]:
+    def of(self, head: Head, dout: Array | None = None) -> dict[str, Array]:
+        """The bound of each number of a head, by result; with ``dout`` [n, e] of its gradients, those of dk
+        and dv before the heads that share a key head are added. Of softmax alone (no latents, no quantised
+        cache) also where all arrays of ``head`` and ``dout`` have the same axes in front: many heads."""
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            score, logit = self.logits(head)
+            found = self._forward(head, score, logit)
+            return found if dout is None else found | self._backward(head, score, found, dout)
+
+    def logits(self, head: Head) -> tuple[Array, Array]:
         """Bounds [n, m] of the errors of scores and of logits, ε."""
         given, a, u = self.given, self.kept, self.unit
-        d, m = head.q.shape[1], len(head.k)
+        d, m = head.q.shape[-1], head.k.shape[-2]
         scale = abs(given.scale)
         if scale == 0.0:
-            score = np.zeros((len(head.q), m))
+            score = np.zeros((*head.q.shape[:-1], m))
         else:
             factor = scale * a * (2 + LAMBDA * math.sqrt(d)) + self.tiny
-            score = (factor * np.abs(head.q)) @ np.abs(head.k).T + self.tiny * (d * scale + 1)
+            score = (factor * np.abs(head.q)) @ _turned(np.abs(head.k)) + self.tiny * (d * scale + 1)
             if self.off is not None:
                 k_off = self.off[0][head.b, head.kv, :m]
                 # One more product, with the scale of the key.
                 score += (scale * a * np.abs(head.q)) @ np.abs(head.k).T
                 score += ((scale + 2 * factor) * np.abs(head.q)) @ k_off.T
         if self.rotated and scale != 0.0:
-            norms = [np.sqrt(np.einsum("ij,ij->i", x, x)) for x in (head.q, head.k)]
-            score += 2 * (u + 4 * a) * scale * np.multiply.outer(*norms)
-            score += scale * self.lost * math.sqrt(d) * np.add.outer(*norms)
+            queries, keys = (np.sqrt(np.einsum("...ij,...ij->...i", x, x)) for x in (head.q, head.k))
+            queries, keys = queries[..., :, None], keys[..., None, :]
+            score += 2 * (u + 4 * a) * scale * (queries * keys)
+            score += scale * self.lost * math.sqrt(d) * (queries + keys)
         if given.latents is not None:
             score += scale * self._latent_scores(head, given.latents)
         masked = head.results["masked_scores"]
-        logit = _sizes(masked - _finite(head.results["lse"])[:, None])
+        logit = _sizes(masked - _finite(head.results["lse"])[..., None])
         logit *= 3 * a
         logit += score
         logit += 3 * a * math.log(m + 1) + 4 * a
@@ -149,7 +158,7 @@ class Bounds:
     def _forward(self, head: Head, score: Array, logit: Array) -> dict[str, Array]:
         """Bounds of whatever was asked for but the gradients."""
         a, u, out, weights = self.kept, self.unit, head.results["out"], head.results["weights"]
-        lse, m = _sizes(head.results["lse"]), len(head.k)
+        lse, m = _sizes(head.results["lse"]), head.k.shape[-2]
         spread, grown = self._moved(head, logit)
         growth = np.exp(np.minimum(spread, 600.0))
         sums = 2 * LAMBDA * math.sqrt(m) * a + 4 * a
@@ -157,15 +166,17 @@ class Bounds:
         square = weights @ np.square(head.v)
         # The variance is a difference: what its own rounding leaves of it (in float64) is added.
         sigma = np.sqrt(np.maximum(square - np.square(out), 0.0) + 2.0**-45 * square)
-        bound = (growth * spread)[:, None] * sigma + (sums + u) * np.sqrt(square) + (u + 2 * a) * np.abs(out)
-        bound += self.lost * (np.abs(head.v).sum(0) + 1.0)
+        bound = (growth * spread)[..., None] * sigma
+        bound += (sums + u) * np.sqrt(square) + (u + 2 * a) * np.abs(out)
+        sizes = np.abs(head.v)
+        bound += self.lost * (sizes.sum(-2, keepdims=True) + 1.0)
         # Out is a mean of values, and so never further away than twice the largest; nor is a NaN a bound.
-        bound = np.fmin(bound, 2 * np.abs(head.v).max(initial=0.0) + self.lost)
+        bound = np.fmin(bound, 2 * sizes.max((-2, -1), initial=0.0, keepdims=True) + self.lost)
         if self.given.latents is not None:
             bound = bound + self._latent_values(head, self.given.latents)
         moved = None
         if "weights" in self.largest or self.dout is not None or self.off is not None:
-            moved = growth[:, None] * (grown + weights * spread[:, None]) + weights * sums
+            moved = growth[..., None] * (grown + weights * spread[..., None]) + weights * sums
             moved = np.minimum(moved, 1.0) + self.tiny
         if self.off is not None and moved is not None:
             v_off = self.off[1][head.b, head.kv, :m]
@@ -186,9 +197,10 @@ class Bounds:
         """R [n], and P_j ρ_j [n, m]."""
         a, lse = self.kept, _finite(head.results["lse"])
         squares, grown = moved_weights(head.results["weights"], head.results["masked_scores"], lse, logit)
-        if math.isfinite(head.sink):
-            sink = 3 * a * (np.abs(head.sink - lse) + math.log(len(head.k) + 1)) + 4 * a
-            squares = squares + np.exp(np.minimum(head.sink - lse + 2 * sink, 600.0)) * np.square(2 * sink)
+        if np.isfinite(head.sink).any():
+            beyond = np.where(np.isfinite(head.sink), head.sink - lse, -np.inf)
+            sink = 3 * a * (_sizes(beyond) + math.log(head.k.shape[-2] + 1)) + 4 * a
+            squares = squares + np.exp(np.minimum(beyond + 2 * sink, 600.0)) * np.square(2 * sink)
         return np.sqrt(squares), grown
 
     def _latent_scores(self, head: Head, latents: Latents) -> Array:
@@ -217,41 +229,38 @@ class Bounds:
         expanded = u * (weights @ np.abs(head.v)) + a * (4 + LAMBDA * root) * (sizes @ np.abs(w))
         return np.asarray(np.maximum(absorbed, expanded) + self.lost * (1 + np.abs(w).sum(0)))
 
-    def _backward(self, head: Head, score: Array, found: Mapping[str, Array]) -> dict[str, Array]:
-        """The bound of dq; those of dk and dv are summed up."""
+    def _backward(
+        self, head: Head, score: Array, found: Mapping[str, Array], dout: Array
+    ) -> dict[str, Array]:
+        """The bounds of dq, and of what this head adds to dk and dv."""
         a, u, results, given = self.kept, self.unit, head.results, self.given
-        (n, e), m = results["out"].shape, len(head.k)
-        if self.dout is None:
-            return {}
-        dout = self.dout[head.b, head.h, :n].astype(np.float64)
+        (n, e), m = results["out"].shape[-2:], head.k.shape[-2]
+        dout = dout.astype(np.float64)
         upstream, weights, moved = np.abs(dout), results["weights"], found["weights"]
         if self.spec.engine == "sdpa":
-            moved = _rebuilt(results, found["masked_scores"] + found["lse"][:, None])
-        theta = a * (2 + LAMBDA * math.sqrt(e)) * (upstream @ np.abs(head.v).T)
-        dweights = dout @ head.v.T
-        distance = np.abs(dweights - (weights * dweights).sum(1, keepdims=True))
-        delta = (upstream * found["out"]).sum(1) + (weights * theta).sum(1)
-        error = moved * distance + (weights + moved) * (theta + delta[:, None])
+            moved = _rebuilt(results, found["masked_scores"] + found["lse"][..., None])
+        theta = a * (2 + LAMBDA * math.sqrt(e)) * (upstream @ _turned(np.abs(head.v)))
+        dweights = dout @ _turned(head.v)
+        distance = np.abs(dweights - (weights * dweights).sum(-1, keepdims=True))
+        delta = (upstream * found["out"]).sum(-1) + (weights * theta).sum(-1)
+        error = moved * distance + (weights + moved) * (theta + delta[..., None])
         error += (u + 4 * a) * np.abs(results["dmasked"])
         if given.softcap:
             slope = 1.0 - np.square(results["softcapped_scores"] / given.softcap)
             bent = np.minimum(1.0, 2 * (score / given.softcap + 16 * a))
             error = error * slope + np.abs(results["dmasked"]) * bent
-        group = given.group
-        turned = u * (2 if self.rotated else 1) + 2 * a
+        rounded = u * (2 if self.rotated else 1) + 2 * a
         by_keys = error + np.abs(results["dscores"]) * (LAMBDA * math.sqrt(m) * a + u)
-        by_queries = error + np.abs(results["dscores"]) * (LAMBDA * math.sqrt(n * group) * a + u)
-        scale = abs(given.scale)
-        lost = self.lost * (scale * np.abs(head.k).sum(0) + 1.0)
-        self.sums["dk"][head.b, head.kv, :m] += (
-            scale * (by_queries.T @ np.abs(head.q)) + turned * np.abs(results["dk"])
-            + self.lost * (scale * np.abs(head.q).sum(0) + 1.0)
-        )  # fmt: skip
-        self.sums["dv"][head.b, head.kv, :m] += (
-            (moved + weights * (u + LAMBDA * math.sqrt(n * group) * a)).T @ upstream
-            + (u + 2 * a) * np.abs(results["dv"]) + self.lost * (upstream.sum(0) + 1.0)
-        )  # fmt: skip
-        return {"dq": scale * (by_keys @ np.abs(head.k)) + turned * np.abs(results["dq"]) + lost}
+        by_queries = error + np.abs(results["dscores"]) * (LAMBDA * math.sqrt(n * given.group) * a + u)
+        by_values = moved + weights * (u + LAMBDA * math.sqrt(n * given.group) * a)
+        scale, sizes = abs(given.scale), {"q": np.abs(head.q), "k": np.abs(head.k)}
+        lost = {name: self.lost * (scale * x.sum(-2, keepdims=True) + 1.0) for name, x in sizes.items()}
+        return {
+            "dq": scale * (by_keys @ sizes["k"]) + rounded * np.abs(results["dq"]) + lost["k"],
+            "dk": scale * (_turned(by_queries) @ sizes["q"]) + rounded * np.abs(results["dk"]) + lost["q"],
+            "dv": _turned(by_values) @ upstream + (u + 2 * a) * np.abs(results["dv"])
+            + self.lost * (upstream.sum(-2, keepdims=True) + 1.0),
+        }  # fmt: skip
 
     def found(self, arrays: Mapping[str, Array]) -> dict[str, float]:
         """The bound of every result that the observed heads have, by name."""
@@ -284,22 +293,26 @@ class Bounds:
 
 def moved_weights(weights: Array, masked: Array, lse: Array, logit: Array) -> tuple[Array, Array]:
     """Σ P_j ρ_j² [n], and P_j ρ_j [n, m], of weights P [n, m] = exp(masked − lse) whose logits err by
-    ``logit`` at most; ``lse`` [n] is finite."""
-    worst = float(logit.max(initial=0.0))
-    if worst < 1.0:
+    ``logit`` at most; ``lse`` [n] is finite. Of many heads, with axes in front, each by itself."""
+    worst = logit.max((-2, -1), initial=0.0, keepdims=True)
+    with np.errstate(over="ignore", invalid="ignore"):
         # ρ = e^ε − 1 ≤ ε + ε²
-        squares = (1 + worst) ** 2 * np.einsum("ij,ij,ij->i", weights, logit, logit)
-        return squares, weights * logit * (1 + worst)
+        grown = weights * logit * (1 + worst)
+        squares = (1 + worst[..., 0]) * np.einsum("...ij,...ij->...i", grown, logit)
+    large = worst >= 1.0
+    if not large.any():
+        return squares, grown
     # From the exponents, where P has underflowed and ρ would overflow.
-    exponent = masked - lse[:, None]
-    grown = np.where(logit < 1.0, 2 * weights * logit, np.exp(np.minimum(exponent + logit, 0.0)))
-    large = np.exp(np.minimum(exponent + 2 * logit, 600.0))
-    return np.where(logit < 1.0, weights * np.square(2 * logit), large).sum(1), grown
+    exponent = masked - lse[..., None]
+    kept = np.where(logit < 1.0, 2 * weights * logit, np.exp(np.minimum(exponent + logit, 0.0)))
+    sums = np.exp(np.minimum(exponent + 2 * logit, 600.0))
+    sums = np.where(logit < 1.0, weights * np.square(2 * logit), sums).sum(-1)
+    return np.where(large[..., 0], sums, squares), np.where(large, kept, grown)
 
 
 def _rebuilt(results: Mapping[str, Array], slip: Array) -> Array:
     """Bounds [n, m] of the errors of exp(masked score − lse), whose exponent may be off by ``slip``."""
-    exponent = results["masked_scores"] - _finite(results["lse"])[:, None]
+    exponent = results["masked_scores"] - _finite(results["lse"])[..., None]
     # From the exponents, where P has underflowed and its factor would overflow.
     return np.where(slip < 1.0, results["weights"] * np.expm1(slip), np.exp(exponent + slip))
 
@@ -307,6 +320,11 @@ def _rebuilt(results: Mapping[str, Array], slip: Array) -> Array:
 def _root_of_squares(x: Array, y: Array) -> Array:
     """√(Σ x_i² y_i²) of each row of x [n, d] with each row of y [m, d]: [n, m]."""
     return np.asarray(np.sqrt(np.square(x) @ np.square(y).T))
+
+
+def _turned(array: Array) -> Array:
+    """[..., n, m] as [..., m, n]."""
+    return np.swapaxes(array, -1, -2)
 
 
 def _sizes(array: Array) -> Array:

@@ -87,7 +87,7 @@ class Operands:
     @property
     def group(self) -> int:
         """See ``group_of``."""
-        return group_of(self.q.shape[1], self.k.shape[1])
+        return group_of(self.q.shape[-3], self.k.shape[-3])
 
 
 def group_of(heads: int, kv_heads: int) -> int:
