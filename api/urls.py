@@ -19,6 +19,7 @@ from api.simulations.views import (
     BatchingView,
     PagedAllocatorView,
     PrefixCacheView,
+    RecallView,
     SimulationsView,
     SpeculativeView,
 )
@@ -43,6 +44,7 @@ urlpatterns = [
     path("simulations/batching", BatchingView.as_view(), name="simulate_batching"),
     path("simulations/speculative", SpeculativeView.as_view(), name="simulate_speculative"),
     path("simulations/prefix-cache", PrefixCacheView.as_view(), name="simulate_prefix_cache"),
+    path("simulations/recall", RecallView.as_view(), name="simulate_recall"),
     path("estimates", EstimatesView.as_view(), name="estimates"),
     path("estimates/kv-cache", KvCacheView.as_view(), name="estimate_kv_cache"),
     path("estimates/memory", MemoryView.as_view(), name="estimate_memory"),

@@ -1,12 +1,13 @@
-"""The bodies and answers of the serving simulators, as the OpenAPI document describes them."""
+"""The bodies and answers of the simulators, as the OpenAPI document describes them."""
 
 from api.openapi import Component, JsonSchema, closed, component, described, ref
 from kernels.limits import MAX_SEED
+from kernels.scan.recall_body import DTYPES, LARGEST, MEMORIES, TASKS
 from kernels.serving.batching import POLICIES
-from kernels.serving.catalog import SIMULATORS
 from kernels.serving.paging import RESERVATIONS
+from kernels.simulators import SIMULATORS
 
-PAGED, BATCHING, SPECULATIVE, PREFIX = (SIMULATORS[name].limits for name in SIMULATORS)
+PAGED, BATCHING, SPECULATIVE, PREFIX, RECALL = (SIMULATORS[name].limits for name in SIMULATORS)
 
 COUNT: JsonSchema = {"type": "integer", "minimum": 0}
 NUMBER: JsonSchema = {"type": "number"}
@@ -342,6 +343,108 @@ PrefixAnswer = answer(
         figures(node=COUNT, parent=COUNT, tokens=TOKEN_LIST, last_used=COUNT),
         description="The radix tree that is left, parents before children; node 0 is the root.",
     ),
+)
+
+# --- Recall ----------------------------------------------------------------------------------
+
+SHARE: JsonSchema = {"type": "number", "minimum": 0, "maximum": 1}
+RecallRequest = component(
+    "RecallRequest",
+    closed(
+        {
+            "task": {
+                "type": "string",
+                "enum": list(TASKS),
+                "description": "`recall`: of pairs, by their keys; `copy`: of a sequence, by its positions.",
+            },
+            "pairs": counted(RECALL["pairs"], "Pairs that are drawn (`recall`).", default=64),
+            "tokens": counted(RECALL["pairs"], "Tokens that are drawn (`copy`).", default=64),
+            "d_k": counted(RECALL["d_k"], "Dimensions of a key; even for `copy`.", default=16),
+            "vocabulary": counted(
+                RECALL["vocabulary"],
+                "Different symbols; null (`copy` alone): no two of a sequence are the same. Of symbols of "
+                "your own, one more than the largest unless it is said.",
+                default=32,
+                nullable=True,
+            ),
+            "seed": SEED,
+            "keys": listed(
+                listed(
+                    {"type": "number", "minimum": -LARGEST, "maximum": LARGEST},
+                    minItems=1,
+                    maxItems=RECALL["d_k"],
+                ),
+                minItems=1,
+                maxItems=RECALL["pairs"],
+                description="Your own, a list of numbers each, of which only the direction counts.",
+            ),
+            "symbols": listed(
+                {"type": "integer", "minimum": 0, "maximum": RECALL["vocabulary"] - 1},
+                minItems=1,
+                maxItems=RECALL["pairs"],
+                description="Your own: of each key, or, for `copy`, the sequence.",
+            ),
+            "dtype": {
+                "type": "string",
+                "enum": list(DTYPES),
+                "default": DTYPES[0],
+                "description": "In which state and cache are priced; all is computed in float64.",
+            },
+            "sweep": closed(
+                {
+                    "counts": listed(
+                        {"type": "integer", "minimum": 1, "maximum": RECALL["pairs"]},
+                        minItems=1,
+                        maxItems=RECALL["counts"],
+                    )
+                },
+                required=("counts",),
+                description="The same with other numbers of pairs, drawn anew.",
+            ),
+        },
+        required=("task",),
+        description="Pairs or a sequence that are drawn, or `keys` and `symbols` of your own.",
+    ),
+)
+Memory = closed(
+    {
+        "accuracy": {**SHARE, "description": "The share of pairs that came back."},
+        "squared_error": described("number", "‖output − value‖², the mean over pairs."),
+    },
+    required=("accuracy", "squared_error"),
+)
+CURVE = listed(NUMBER)
+RecallAnswer = answer(
+    "RecallAnswer",
+    task={"type": "string", "enum": list(TASKS)},
+    pairs=COUNT,
+    d_k=COUNT,
+    vocabulary=COUNT,
+    seed=described("integer", "null: nothing was drawn.", nullable=True),
+    dtype={"type": "string"},
+    summary=figures(
+        memories=closed(dict.fromkeys(MEMORIES, Memory), required=MEMORIES),
+        expected_accuracy={
+            **SHARE,
+            "nullable": True,
+            "description": "Of the linear state: 1 for orthonormal keys, in closed form for random ones; "
+            "null for others.",
+        },
+        least_squared_error=described(
+            "number", "Of any state with d_k rows, however it is written (Eckart and Young)."
+        ),
+        sharpness=described("number", "β of softmax(β K k), as these keys need it."),
+        state=figures(numbers=COUNT, bits=COUNT, bytes=COUNT),
+        kv_cache=figures(bytes=COUNT, bytes_per_pair=COUNT),
+        break_even_pairs=described("integer", "From how many on the cache is larger than the state."),
+        needed_bits=described("number", "To tell all sequences of so many symbols apart."),
+        copied_fraction={**SHARE, "description": "Of these sequences, at most, with the bits of the state."},
+    ),
+    sweep={
+        **figures(counts=listed(COUNT), **dict.fromkeys(MEMORIES, CURVE)),
+        "nullable": True,
+        "description": "One list for each figure.",
+    },
 )
 
 # --- What there is ---------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""/api/v1/simulations: how a server treats many requests, computed at once and from the body alone."""
+"""/api/v1/simulations: how a server treats many requests, and what a memory of fixed size forgets, computed
+at once and from the body alone."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,8 +16,8 @@ from api.openapi import Component, problems
 from api.pure import PureView
 from api.simulations import schema
 from api.views import ApiView
-from kernels.serving.catalog import SIMULATORS
 from kernels.serving.events import to_csv
+from kernels.simulators import SIMULATORS
 from kernels.spec.problems import show
 
 TAGS = ["simulations"]
@@ -46,7 +47,7 @@ def route_name(simulator: str) -> str:
 class SimulationsView(ApiView):
     @extend_schema(
         operation_id="list_simulations",
-        summary="The serving simulators",
+        summary="The simulators",
         description="What each simulates, the most that it takes, and a body to begin with.",
         tags=TAGS,
         responses={200: schema.Simulations, **problems(401)},
@@ -135,5 +136,13 @@ class PrefixCacheView(SimulationView):
     simulator = "prefix-cache"
 
     @documented(simulator, schema.PrefixRequest, schema.PrefixAnswer)
+    def post(self, request: Request) -> Response:
+        return self.simulate(request)
+
+
+class RecallView(SimulationView):
+    simulator = "recall"
+
+    @documented(simulator, schema.RecallRequest, schema.RecallAnswer)
     def post(self, request: Request) -> Response:
         return self.simulate(request)

@@ -20,11 +20,12 @@ which falls from 1 when N passes about d_k V / (2 ln V): the size of the state o
 *The delta rule* writes what is missing, so that the last pairs are kept and the first are worn away.
 
 No rule for writing does better than linear algebra allows: outputs for N keys that a d_k × d_v state makes
-have rank d_k at most, so if all N values differ (V = N), by Eckart and Young, ‖outputs − values‖² ≥ N − d_k.
-*Copying* meets that bound with equality. There keys are positions, and those that serve a state best: of N
-points on a circle, d_k/2 frequencies (a harmonic tight frame). K Kᵀ is then a low-pass filter: a sequence
-longer than d_k comes back blurred, each token mixed with its neighbours, while attention still tells the
-positions apart.
+have rank d_k at most. The values, as unit vectors, have for squared singular values how often each symbol is
+there; so by Eckart and Young ‖outputs − values‖² is at least the pairs of all symbols but the d_k commonest:
+if all N values differ, N − d_k. *Copying* meets that bound with equality. There keys are positions, and those
+that serve a state best: of N points on a circle, d_k/2 frequencies (a harmonic tight frame). K Kᵀ is then a
+low-pass filter: a sequence longer than d_k comes back blurred, each token mixed with its neighbours, while
+attention still tells the positions apart.
 
 And whatever is read, b bits of state tell 2^b sequences apart: over V symbols and n tokens at most a fraction
 2^{b − n log₂ V} of all can be copied (Jelassi et al. 2024, *Repeat After Me: Transformers are Better than
@@ -47,6 +48,7 @@ from kernels.linear.inputs import Recurrence
 from kernels.linear.recurrence import chunked
 
 CHUNK = 64
+LEAST_GAP = 1e-9  # between a cosine and 1, for two keys to be told apart
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,10 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Recall:
-    """How a memory did: ``right`` [N] for each pair in the order of writing, and the squared distance of its
-    outputs from the values, per pair."""
+    """How a memory did: its ``answers`` [N] to the pairs in the order of writing, which were ``right`` [N],
+    and the squared distance of its outputs from the values, per pair."""
 
+    answers: Array
     right: Array
     squared_error: float
 
@@ -118,7 +121,7 @@ def sharpness(keys: Array) -> float:
     cosines = keys @ keys.T
     np.fill_diagonal(cosines, -1.0)
     gap = 1.0 - float(cosines.max(initial=-1.0))
-    if gap < 1e-9:
+    if gap < LEAST_GAP:
         raise ValueError("two keys are the same: nothing can tell their values apart; use more dimensions")
     return (math.log(len(keys)) + 1) / gap
 
@@ -148,9 +151,10 @@ def expected_accuracy(count: int, *, d_k: int, vocabulary: int) -> float:
     return float(np.sum(density * below) * (grid[1] - grid[0]))
 
 
-def least_squared_error(count: int, d_k: int) -> float:
-    """Per pair, of any state with d_k rows that is asked for ``count`` different values: 1 − d_k / N."""
-    return max(0.0, 1.0 - d_k / count)
+def least_squared_error(symbols: Array, d_k: int) -> float:
+    """Per pair, of any state with d_k rows that is asked for these symbols [N]; 1 − d_k / N if all differ."""
+    commonest = np.sort(np.bincount(symbols))[::-1]
+    return float(commonest[d_k:].sum() / len(symbols))
 
 
 def copied_fraction(state_bits: int, *, tokens: int, vocabulary: int) -> float:
@@ -165,7 +169,8 @@ def _symbols(name: str, count: int, vocabulary: int, seed: int) -> Array:
 
 def _judged(out: Array, pairs: Pairs) -> Recall:
     error = float(np.square(out - pairs.values).sum() / len(out))
-    return Recall(out.argmax(1) == pairs.symbols, error)
+    answers = out.argmax(1)
+    return Recall(answers, answers == pairs.symbols, error)
 
 
 def _check(**counts: int) -> None:

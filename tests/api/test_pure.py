@@ -10,7 +10,7 @@ from rest_framework.renderers import JSONRenderer
 from api import parsers, pure
 from api.estimates.schema import EXAMPLES
 from api.urls import urlpatterns
-from kernels.serving.catalog import SIMULATORS
+from kernels.simulators import SIMULATORS
 from tests.api.conftest import Api
 from tests.api.helpers import assert_problem
 

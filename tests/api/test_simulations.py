@@ -1,4 +1,4 @@
-"""Serving, simulated over HTTP: answered at once, the same every time, as JSON or as CSV."""
+"""Simulators over HTTP: answered at once, the same every time, as JSON or as CSV."""
 
 import csv
 import io
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kernels.serving.catalog import SIMULATORS
+from kernels.simulators import SIMULATORS
 from tests.api.helpers import assert_problem, validator
 
 pytestmark = pytest.mark.django_db
@@ -21,6 +21,7 @@ SEEDED = {
     },
     "speculative": {"target": [[0.5, 0.5], [1, 0]], "draft": [0.25, 0.75], "sequences": 20, "seed": 3},
     "prefix-cache": {"conversations": {"seed": 3}, "capacity": 300},
+    "recall": {"task": "copy", "tokens": 40, "vocabulary": 5, "seed": 3},
 }
 LARGEST = {
     "paged-allocator": {
@@ -38,6 +39,13 @@ LARGEST = {
     "prefix-cache": {
         "capacity": 5000,
         "conversations": {"conversations": 500, "turns": 1, "systems": 500, "system_len": 65},
+    },
+    "recall": {
+        "task": "recall",
+        "pairs": 1024,
+        "d_k": 64,
+        "vocabulary": 64,
+        "sweep": {"counts": [512, *range(1, 32)]},
     },
 }
 
@@ -321,6 +329,153 @@ WRONG = {
         "/conversations/seed",
         [str(2**63 - 1)],
     ),
+    "no task": ("recall", {"pairs": 3}, 400, "/task", ["recall", "copy"]),
+    "no such task": ("recall", {"task": "sort"}, 422, "/task", ["sort"]),
+    "no pairs": ("recall", {"task": "recall", "pairs": 0}, 422, "/pairs", ["between 1 and 1024", "0"]),
+    "too many pairs": ("recall", {"task": "recall", "pairs": 1025}, 422, "/pairs", ["1024"]),
+    "tokens of pairs": ("recall", {"task": "recall", "tokens": 3}, 400, "/tokens", ["counts pairs"]),
+    "pairs of tokens": ("recall", {"task": "copy", "pairs": 3}, 400, "/pairs", ["counts tokens"]),
+    "an odd circle": ("recall", {"task": "copy", "d_k": 7}, 422, "/d_k", ["even", "7", "8 would do"]),
+    "two keys that cannot differ": (
+        "recall",
+        {"task": "recall", "pairs": 3, "d_k": 1},
+        422,
+        "/d_k",
+        ["3 keys in 1 dimensions", "raise d_k"],
+    ),
+    "two of a sweep that cannot differ": (
+        "recall",
+        {"task": "recall", "pairs": 1, "d_k": 1, "sweep": {"counts": [1, 3]}},
+        422,
+        "/sweep/counts/1",
+        ["3 keys"],
+    ),
+    "all different pairs": ("recall", {"task": "recall", "vocabulary": None}, 400, "/vocabulary", ["null"]),
+    "keys alone": ("recall", {"task": "recall", "keys": [[1]]}, 400, "/symbols", ["go together"]),
+    "symbols alone": ("recall", {"task": "recall", "symbols": [1]}, 400, "/keys", ["go together"]),
+    "keys of a copy": (
+        "recall",
+        {"task": "copy", "keys": [[1, 0]], "symbols": [1]},
+        422,
+        "/keys",
+        ["positions"],
+    ),
+    "own and drawn": (
+        "recall",
+        {"task": "recall", "keys": [[1]], "symbols": [0], "seed": 3},
+        400,
+        "/seed",
+        ["leave seed out"],
+    ),
+    "own and dimensions": (
+        "recall",
+        {"task": "recall", "keys": [[1]], "symbols": [0], "d_k": 1},
+        400,
+        "/d_k",
+        ["leave d_k out"],
+    ),
+    "own and a sweep": (
+        "recall",
+        {"task": "copy", "symbols": [0], "sweep": {"counts": [1]}},
+        400,
+        "/sweep",
+        ["leave sweep out"],
+    ),
+    "more symbols than keys": (
+        "recall",
+        {"task": "recall", "keys": [[1]], "symbols": [0, 1]},
+        422,
+        "/symbols",
+        ["1 keys and 2 symbols"],
+    ),
+    "ragged keys": (
+        "recall",
+        {"task": "recall", "keys": [[1, 0], [1]], "symbols": [0, 1]},
+        422,
+        "/keys/1",
+        ["as the first (2)"],
+    ),
+    "a key without direction": (
+        "recall",
+        {"task": "recall", "keys": [[1, 0], [0, 0]], "symbols": [0, 1]},
+        422,
+        "/keys/1",
+        ["zeros"],
+    ),
+    "the same key twice": (
+        "recall",
+        {"task": "recall", "keys": [[1, 0], [0, 1], [3, 0]], "symbols": [0, 1, 2]},
+        422,
+        "/keys/2",
+        ["key 0", "direction"],
+    ),
+    "a key that is none": ("recall", {"task": "recall", "keys": [1], "symbols": [0]}, 400, "/keys/0", ["1"]),
+    "no number in a key": (
+        "recall",
+        {"task": "recall", "keys": [[1, "nan"]], "symbols": [0]},
+        400,
+        "/keys/0/1",
+        ["nan"],
+    ),
+    "a huge number in a key": (
+        "recall",
+        {"task": "recall", "keys": [[10**400, 1]], "symbols": [0]},
+        422,
+        "/keys/0/0",
+        ["1e+38"],
+    ),
+    "too many numbers": (
+        "recall",
+        {"task": "recall", "keys": [[1] * 200] * 400, "symbols": [0] * 400},
+        413,
+        "/keys",
+        ["400 × 200", "65,536"],
+    ),
+    "a symbol beyond the vocabulary": (
+        "recall",
+        {"task": "copy", "symbols": [3, 1], "vocabulary": 3},
+        422,
+        "/vocabulary",
+        ["between 4", "3"],
+    ),
+    "a symbol that is a word": ("recall", {"task": "copy", "symbols": ["a"]}, 400, "/symbols/0", ['"a"']),
+    "a negative symbol": ("recall", {"task": "copy", "symbols": [0, -1]}, 422, "/symbols/1", ["-1", "1023"]),
+    "a sweep of nothing": (
+        "recall",
+        {"task": "copy", "sweep": {"counts": []}},
+        422,
+        "/sweep/counts",
+        ["at least one"],
+    ),
+    "a sweep too wide": (
+        "recall",
+        {"task": "copy", "sweep": {"counts": [1] * 33}},
+        413,
+        "/sweep/counts",
+        ["33", "32"],
+    ),
+    "a sweep too dear": (
+        "recall",
+        {"task": "recall", "pairs": 1, "d_k": 256, "vocabulary": 1024, "sweep": {"counts": [1024]}},
+        413,
+        "/sweep/counts",
+        ["2,013,791,616", "400,000,000"],
+    ),
+    "too dear": (
+        "recall",
+        {"task": "copy", "tokens": 1024, "d_k": 256, "vocabulary": None},
+        413,
+        "/tokens",
+        ["fewer"],
+    ),
+    "a sweep of fractions": (
+        "recall",
+        {"task": "copy", "sweep": {"counts": [1.5]}},
+        400,
+        "/sweep/counts/0",
+        ["1.5"],
+    ),
+    "a sweep that is a list": ("recall", {"task": "copy", "sweep": [1]}, 400, "/sweep", ["object"]),
 }
 
 

@@ -69,13 +69,26 @@ def test_the_delta_rule_keeps_what_came_last():
 def test_no_state_is_closer_than_linear_algebra_allows():
     for count in (8, 17, 40, 128):
         pairs = copy_pairs(count, d_k=D_K)
-        floor = least_squared_error(count, D_K)
+        floor = least_squared_error(pairs.symbols, D_K)
+        assert floor == max(0, count - D_K) / count
         # The best of any matrix of that rank, by its singular values.
         singular = np.linalg.svd(pairs.values, compute_uv=False)
         assert floor == pytest.approx(np.square(singular[D_K:]).sum() / count)
         assert linear_recall(pairs).squared_error == pytest.approx(floor, abs=1e-12)
         assert linear_recall(pairs, delta=True).squared_error >= floor - 1e-12
         assert linear_recall(recall_pairs(count, d_k=D_K, vocabulary=count, seed=0)).squared_error >= 0
+
+
+def test_symbols_that_repeat_are_easier_to_keep():
+    """The best of any matrix of that rank, by its singular values."""
+    for vocabulary in (2, 16, 17, 40):
+        pairs = recall_pairs(90, d_k=D_K, vocabulary=vocabulary, seed=1)
+        floor = least_squared_error(pairs.symbols, D_K)
+        singular = np.linalg.svd(pairs.values, compute_uv=False)
+        assert floor == pytest.approx(np.square(singular[D_K:]).sum() / 90)
+        assert (floor > 0) == (vocabulary > D_K)
+        for delta in (False, True):
+            assert linear_recall(pairs, delta=delta).squared_error >= floor
 
 
 def test_a_long_copy_comes_back_blurred():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.serving.catalog import SIMULATORS
+from kernels.simulators import SIMULATORS
 from kernels.spec import SpecError
 
 DRAWN = {
@@ -22,6 +22,7 @@ DRAWN = {
         "gamma": 2,
         "sequences": 3,
     },
+    "recall": {"task": "copy", "symbols": [0, 2, 1, 2], "d_k": 2},
     "prefix-cache": {"capacity": 50, "conversations": {"conversations": 2, "systems": 1, "system_len": 3}},
 }
 BODIES = [(name, body) for name, each in SIMULATORS.items() for body in (each.example, DRAWN[name])]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kernels.scan import recall_body
 from kernels.serving.bodies import batching, paged_allocator, prefix_cache, speculative
 from kernels.serving.events import MAX_EVENTS
 
@@ -63,6 +64,15 @@ _ALL = (
         prefix_cache.simulate,
         prefix_cache.LIMITS,
         prefix_cache.EXAMPLE,
+    ),
+    Simulator(
+        "recall",
+        "What a state of fixed size forgets",
+        "Associative recall and copying: the same pairs kept by attention, by a linear state and by the "
+        "delta rule, each asked for every one of them; what the size of a state allows at best.",
+        recall_body.simulate,
+        recall_body.LIMITS,
+        recall_body.EXAMPLE,
     ),
 )
 SIMULATORS: dict[str, Simulator] = {simulator.name: simulator for simulator in _ALL}
