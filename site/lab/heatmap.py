@@ -22,6 +22,8 @@ LIMIT = 64
 STEPS = 20  # the classes run from heat-…-0 to heat-…-20
 MASKED = -1
 NOT_A_NUMBER = -2
+TRUE, FALSE = "●", "·"
+DOTS_UP_TO = 32  # columns
 NUMBERS_UP_TO = 8  # columns; more do not leave room to print a number in each cell
 
 Kind = Literal["seq", "div"]
@@ -38,6 +40,7 @@ class HeatMap:
     source_rows: int
     source_columns: int
     largest: float  # of the finite values (of their size, for "div"); 0 when there are none
+    dtype: np.dtype  # of the source
 
     @property
     def rows(self) -> int:
@@ -52,12 +55,17 @@ class HeatMap:
         return self.row_block > 1 or self.column_block > 1
 
     @property
+    def is_boolean(self) -> bool:
+        return self.dtype == np.bool_
+
+    @property
     def has_masked(self) -> bool:
         return bool(np.isneginf(self.values).any())
 
     @property
     def shows_numbers(self) -> bool:
-        return self.columns <= NUMBERS_UP_TO and not self.is_reduced
+        most = DOTS_UP_TO if self.is_boolean else NUMBERS_UP_TO
+        return self.columns <= most and not self.is_reduced
 
     @property
     def lowest(self) -> float:
@@ -81,7 +89,17 @@ class HeatMap:
 
     def table(self) -> list[tuple[str, list[str]]]:
         """The same cells as text: (name of the row, its values)."""
-        return [(self.row_name(i), [number(value) for value in row]) for i, row in enumerate(self.values)]
+        return [(self.row_name(i), [self.words(value) for value in row]) for i, row in enumerate(self.values)]
+
+    def text(self, value: float) -> str:
+        """What stands in a cell."""
+        return written(value, self.dtype)
+
+    def words(self, value: float) -> str:
+        """What is said of a cell."""
+        if self.is_boolean:
+            return str(_("yes") if value else _("no"))
+        return self.text(value)
 
     def column_names(self) -> list[str]:
         return [self.column_name(column) for column in range(self.columns)]
@@ -96,7 +114,7 @@ def figure(values: np.ndarray, kind: Kind, limit: int = LIMIT) -> HeatMap:
     finite = reduced[np.isfinite(reduced)]
     largest = float(np.abs(finite).max()) if finite.size else 0.0
     rows, columns = values.shape
-    return HeatMap(reduced, kind, row_block, column_block, rows, columns, largest)
+    return HeatMap(reduced, kind, row_block, column_block, rows, columns, largest, values.dtype)
 
 
 def block_maximum(values: np.ndarray, row_block: int, column_block: int) -> np.ndarray:
@@ -138,6 +156,15 @@ def number(value: float, digits: int = 4) -> str:
     size = abs(value)
     text = f"{value:.{digits}f}" if 10**-digits * 0.5 <= size < 1e6 else f"{value:.2e}"
     return text.replace("-", "−")
+
+
+def written(value: float, dtype: np.dtype) -> str:
+    """A number as its type asks for: a dot for true and a point for false, integers without decimals."""
+    if dtype == np.bool_:
+        return TRUE if value else FALSE
+    if np.issubdtype(dtype, np.integer):
+        return str(int(value)).replace("-", "−")
+    return number(float(value))
 
 
 # --- SVG ------------------------------------------------------------------------------------------
@@ -188,7 +215,7 @@ def document(heat_map: HeatMap, label: str) -> str:
 
 def cell_size(heat_map: HeatMap) -> tuple[int, int]:
     """Width and height of a cell in SVG units."""
-    if heat_map.shows_numbers:
+    if heat_map.shows_numbers and not heat_map.is_boolean:
         return 68, 44
     side = min(40, max(8, 512 // max(heat_map.rows, heat_map.columns, 1)))
     return side, side
@@ -207,13 +234,11 @@ def cells(heat_map: HeatMap, paint: Paint) -> SafeString:
         parts.append(f'<g transform="translate({LEFT} {TOP + row * height})">')
         for column, value in enumerate(heat_map.values[row].tolist()):
             rect, ink = paints[row_levels[column]]
-            shown = number(value)
-            name = title.format(row=row_name, column=names[column], value=shown)
+            name = title.format(row=row_name, column=names[column], value=heat_map.words(value))
             parts.append(f'<rect {rect} x="{column * width}" {size}><title>{name}</title></rect>')
             if heat_map.shows_numbers:
-                parts.append(
-                    f'<text {ink} x="{column * width + width // 2}" y="{height // 2}">{shown}</text>'
-                )
+                middle = column * width + width // 2
+                parts.append(f'<text {ink} x="{middle}" y="{height // 2}">{heat_map.text(value)}</text>')
         parts.append("</g>")
     # Made of numbers and one escaped sentence. format_html on each of 4,096 cells takes ten times as long.
     return SafeString("".join(parts))

@@ -34,7 +34,7 @@ MEANINGS: dict[str, tuple[Any, Any]] = {
     "centres": (_("centres"), _("where the window of each query lies")),
     "kept_weight": (_("kept weight"), _("the share of the exact weights on the keys that each query sees")),
     "recall": (_("recall"), _("the share of the best keys of each query that it sees")),
-    "row_error": (_("error of each row"), _("how far each output is from exact attention")),
+    "row_error": (_("row error"), _("how far each output is from exact attention")),
     "chosen": (_("chosen keys"), _("the key that was drawn for each query")),
     "dscores": (_("gradient of the scores"), _("exact")),
     "dscores_estimate": (_("gradient of the scores, estimated"), _("from what was drawn")),

@@ -14,12 +14,12 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from kernels.spec.declared import accepts
+from lab.descriptions import explained
 
 Schema = Mapping[str, Any]
 
+MAX_CHOICE = 30  # characters; what is longer does not fit in a select
 PREFIX = "option_"  # of a control's name: an option may be called as another field of the form
-# "Tokens to a chunk; null: what suits the machine." The registry says so what null stands for.
-NULL_CLAUSE = re.compile(r"[;,]?\s*\(?\bnull: ((?:[^;.()]|\.(?=\d))+)\)?")
 
 
 def control(name: str) -> str:
@@ -29,13 +29,15 @@ def control(name: str) -> str:
 
 def field(name: str, schema: Schema, chosen: str) -> forms.CharField:
     """The control of an option; a text that is none of its choices stays there, to be put right."""
-    text, null = explained(schema)
+    text, null = explained(schema.get("description", ""))
     label = format_html("<code>{}</code>", name)
     values = choices(schema)
     if values is None:
         if accepts(schema, None):
             text = _("{meaning} Empty: {null}.").format(meaning=text, null=null or "null")
         return forms.CharField(required=False, label=label, help_text=text, widget=box(schema))
+    if len(null) > MAX_CHOICE:
+        null, text = _("automatic"), _("{meaning} Automatic: {null}.").format(meaning=text, null=null)
     named = [(text_of(value), choice_name(schema, value, null)) for value in values]
     if chosen not in dict(named):
         named.append((chosen, chosen))
@@ -71,18 +73,6 @@ def choice_name(schema: Schema, value: Any, null: str) -> str:
     name = text_of(value)
     name = words[name] if value is None or isinstance(value, bool) else name
     return _("{choice} (default)").format(choice=name) if same(value, schema["default"]) else name
-
-
-def explained(schema: Schema) -> tuple[str, str]:
-    """The description, and what it says of null ("" where nothing), which a control says elsewhere."""
-    description = schema.get("description", "")
-    clause = NULL_CLAUSE.search(description)
-    if clause is None:
-        return description, ""
-    before, after = description[: clause.start()].rstrip(), description[clause.end() :].lstrip(" .")
-    if before and not before.endswith("."):
-        before += "."
-    return " ".join(filter(None, (before, after))), clause[1].strip()
 
 
 def types(schema: Schema) -> list[str]:

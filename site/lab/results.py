@@ -8,22 +8,18 @@ from urllib.parse import urlencode
 import numpy as np
 from django.http import HttpRequest, QueryDict
 from django.urls import reverse
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 
+from kernels.registry import ENGINES
 from kernels.spec import RunSpec
-from lab import arrays, heatmap, units
+from lab import arrays, findings, heatmap, units
+from lab.offers import result_name
 from workers import artifacts
 from workers.models import Run
 
 MAX_LINKS = 32  # heads beyond which the picker is a number box
-
-MAP_NAMES = {
-    "weights": gettext_lazy("Weights"),
-    "masked_scores": gettext_lazy("Masked scores"),
-    "softcapped_scores": gettext_lazy("Softcapped scores"),
-    "scores": gettext_lazy("Scores"),
-}
+BESIDE_NAMES = {"lse": "LSE"}  # shorter than a result is called elsewhere
 
 
 @dataclass(frozen=True)
@@ -33,15 +29,21 @@ class Choice:
     batch: int
     head: int
     map: str
+    table: str
 
     @classmethod
-    def read(cls, query: QueryDict, spec: RunSpec, maps: list[str]) -> "Choice":
-        chosen = query.get("map", "")
+    def read(cls, query: QueryDict, spec: RunSpec, maps: list[str], tables: list[str]) -> "Choice":
         return cls(
             batch=index(query.get("batch", ""), spec.batch),
             head=index(query.get("head", ""), spec.num_heads),
-            map=chosen if chosen in maps else (maps[0] if maps else ""),
+            map=one_of(query.get("map", ""), maps),
+            table=one_of(query.get("table", ""), tables),
         )
+
+
+def one_of(chosen: str, names: list[str]) -> str:
+    """What was chosen where there is such, else the first."""
+    return chosen if chosen in names else next(iter(names), "")
 
 
 def index(text: str, size: int) -> int:
@@ -50,17 +52,22 @@ def index(text: str, size: int) -> int:
 
 def result(run: Run, spec: RunSpec, request: HttpRequest) -> dict[str, Any]:
     maps = [name for name in arrays.MAPS if name in run.array_info]
-    choice = Choice.read(request.GET, spec, maps)
-    loaded = artifacts.load_results(run, ["out", "lse", choice.map])  # a page shows one matrix of the others
+    tables = arrays.tables(run.array_info, spec)
+    choice = Choice.read(request.GET, spec, maps, tables)
+    beside = arrays.COLUMNS if choice.table == "out" else ()
+    # A page shows one matrix and one table.
+    loaded = artifacts.load_results(run, [choice.map, choice.table, *beside])
     if not loaded:
-        maps = []
+        maps = tables = []
     found = run.result or {}
+    engine = ENGINES.get(run.engine)
     return {
         "choice": choice,
-        "pickers": pickers(choice, spec, maps, request.GET),
+        "pickers": pickers(choice, spec, maps, tables, request.GET),
         "map": map_section(loaded, spec, choice, map_address(run, choice, request)) if maps else None,
-        "out": out_section(loaded, spec, choice),
-        "accuracy": accuracy(found.get("numerics") or {}),
+        "table": table_section(loaded, spec, choice) if tables else None,
+        "found": findings.shown(found.get("findings") or {}, engine.findings if engine else {}),
+        "accuracy": accuracy(found.get("numerics") or {}, is_double=engine is not None and engine.is_double),
         "comparison": comparison(found.get("comparison") or {}),
         "timing": timing(found.get("timing") or {}, run.environment or {}),
         "memory": memory(found.get("memory") or {}),
@@ -74,12 +81,18 @@ def result(run: Run, spec: RunSpec, request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def pickers(choice: Choice, spec: RunSpec, maps: list[str], query: QueryDict) -> list[dict[str, Any]]:
+def pickers(
+    choice: Choice, spec: RunSpec, maps: list[str], tables: list[str], query: QueryDict
+) -> list[dict[str, Any]]:
     """One picker for every choice that there is: a row of links, or a number box for very many."""
     found = []
-    if len(maps) > 1:
-        options = [(name, str(MAP_NAMES[name]), name == choice.map) for name in maps]
-        found.append(picker("map", _("Matrix"), options, query))
+    for kind, label, names, shown in (
+        ("map", _("Matrix"), maps, choice.map),
+        ("table", _("Table"), tables, choice.table),
+    ):
+        if len(names) > 1:
+            options = [(name, capfirst(result_name(name)), name == shown) for name in names]
+            found.append(picker(kind, label, options, query))
     for name, label, size, chosen in (
         ("batch", _("Batch row"), spec.batch, choice.batch),
         ("head", _("Head"), spec.num_heads, choice.head),
@@ -92,7 +105,9 @@ def pickers(choice: Choice, spec: RunSpec, maps: list[str], query: QueryDict) ->
 
 def picker(name: str, label: str, options: list[tuple[str, str, bool]], query: QueryDict) -> dict[str, Any]:
     """Links that change one choice and keep the others (and the share key)."""
-    kept = [(key, query[key]) for key in ("key", "map", "batch", "head") if key in query and key != name]
+    kept = [
+        (key, query[key]) for key in ("key", "map", "table", "batch", "head") if key in query and key != name
+    ]
     return {
         "name": name,
         "label": label,
@@ -117,7 +132,7 @@ def map_section(
     loaded: Mapping[str, np.ndarray], spec: RunSpec, choice: Choice, address: str
 ) -> dict[str, Any]:
     values = arrays.one(loaded[choice.map], choice.map, spec, choice.batch, choice.head)
-    name = MAP_NAMES[choice.map]
+    name = capfirst(result_name(choice.map))
     if not values.size:
         return {"name": name, "is_empty": True}
     found = heatmap.figure(values, arrays.MAPS[choice.map])
@@ -139,24 +154,30 @@ def standalone_map(run: Run, name: str, request: HttpRequest) -> str | None:
     if name not in run.array_info:
         return None
     spec = RunSpec.from_dict(run.spec)
-    choice = Choice.read(request.GET, spec, [name])
+    choice = Choice.read(request.GET, spec, [name], [])
     array = artifacts.load_result(run, name)
     if array is None:
         return None
     values = arrays.one(array, name, spec, choice.batch, choice.head)
     if not values.size:
         return None
-    return heatmap.document(heatmap.figure(values, arrays.MAPS[name]), str(MAP_NAMES[name]))
+    return heatmap.document(heatmap.figure(values, arrays.MAPS[name]), capfirst(result_name(name)))
 
 
 def map_caption(found: heatmap.HeatMap) -> str:
     """How the picture relates to the numbers; empty when it shows each of them."""
     if not found.is_reduced:
         return ""
-    sentence = _(
-        "{rows:,} × {columns:,} numbers do not fit: each cell shows the largest of the {down} × {across} "
-        "numbers it stands for, so that every peak stays visible. All of them are in the downloads."
-    )
+    if found.is_boolean:
+        sentence = _(
+            "{rows:,} × {columns:,} cells do not fit: each shows whether any of the {down} × {across} that "
+            "it stands for is a yes. All of them are in the downloads."
+        )
+    else:
+        sentence = _(
+            "{rows:,} × {columns:,} numbers do not fit: each cell shows the largest of the {down} × {across} "
+            "numbers it stands for, so that every peak stays visible. All of them are in the downloads."
+        )
     return sentence.format(
         rows=found.source_rows, columns=found.source_columns, down=found.row_block, across=found.column_block
     )
@@ -164,41 +185,52 @@ def map_caption(found: heatmap.HeatMap) -> str:
 
 def legend(found: heatmap.HeatMap) -> list[tuple[str, str]]:
     """(class, number) of a few steps of the scale."""
+    if found.is_boolean:
+        return [
+            ("heat-seq-0", f"{heatmap.FALSE} {_('no')}"),
+            (f"heat-seq-{heatmap.STEPS}", f"{heatmap.TRUE} {_('yes')}"),
+        ]
     unit = (found.largest - found.lowest) / heatmap.STEPS
     steps = range(0, heatmap.STEPS + 1, 5)
     return [(f"heat-{found.kind}-{step}", heatmap.number(found.lowest + unit * step)) for step in steps]
 
 
-def out_section(loaded: Mapping[str, np.ndarray], spec: RunSpec, choice: Choice) -> dict[str, Any] | None:
-    """The output as a table, with the log-sum-exp of each row beside it."""
-    found = {
+def table_section(loaded: Mapping[str, np.ndarray], spec: RunSpec, choice: Choice) -> dict[str, Any]:
+    """A result as a table; beside the rows of the output, what there is one number of for each query."""
+    beside = {
         name: arrays.one(loaded[name], name, spec, choice.batch, choice.head)
-        for name in ("out", "lse")
+        for name in arrays.COLUMNS
         if name in loaded
     }
-    if not found:
-        return None
-    lse = found.get("lse")
-    out = found.get("out", np.zeros((spec.q_len, 0)))
-    part = arrays.window(out)
-    columns = part.values.shape[1]
+    values = np.zeros((len(next(iter(beside.values()), ())), 0))
+    if choice.table in loaded:
+        values = arrays.one(loaded[choice.table], choice.table, spec, choice.batch, choice.head)
+        values = values if values.ndim == 2 else values[:, None]
+    part = arrays.window(values)
+    row_name, column_name = arrays.TABLES[choice.table]
+    name = choice.table if choice.table in loaded else next(iter(beside), choice.table)
     return {
+        "name": capfirst(result_name(name)),
+        "row_name": row_name,
+        "column_name": column_name,
         "part": part,
         "shown_rows": len(part.values),
-        "shown_columns": columns,
-        "columns": range(columns),
-        "has_lse": lse is not None,
+        "shown_columns": part.values.shape[1],
+        "columns": range(part.values.shape[1]),
+        "beside": [BESIDE_NAMES.get(name, result_name(name)) for name in beside],
+        "has_lse": "lse" in beside,
         "rows": [
             {
-                "out": [heatmap.number(float(value)) for value in row],
-                "lse": "" if lse is None else heatmap.number(float(lse[i])),
+                "beside": [heatmap.written(column[i], column.dtype) for column in beside.values()],
+                "values": [heatmap.written(value, part.values.dtype) for value in row],
             }
             for i, row in enumerate(part.values)
         ],
     }
 
 
-def accuracy(numerics: Mapping[str, Any]) -> dict[str, Any] | None:
+def accuracy(numerics: Mapping[str, Any], *, is_double: bool) -> dict[str, Any] | None:
+    """Errors and their bounds. What is computed in float64 is a yardstick, and has no error by it."""
     if not numerics:
         return None
     names = {
@@ -210,6 +242,7 @@ def accuracy(numerics: Mapping[str, Any]) -> dict[str, Any] | None:
     given = {key: numerics.get(key) for key in names}
     others = {name: errors.get("max_abs_err") for name, errors in (numerics.get("arrays") or {}).items()}
     return {
+        "is_yardstick": is_double and numerics.get("max_abs_err") == 0,
         "within": numerics.get("within_bound"),
         "rows": [(names[key], scientific(value)) for key, value in given.items() if value is not None]
         + [
@@ -222,15 +255,16 @@ def accuracy(numerics: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def comparison(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """How far what is not softmax attention is from it; nothing for softmax attention."""
+def comparison(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How far what is not softmax attention, or leaves pairs out, is from softmax over all pairs."""
     names = {
         "rel_err": _("relative error of the whole output"),
         "max_abs_err": _("largest error"),
         "max_rel_err": _("largest relative error"),
         "rmse": _("root mean square error"),
     }
-    return [(label, scientific(found[key])) for key, label in names.items() if found.get(key) is not None]
+    rows = [(label, scientific(found[key])) for key, label in names.items() if found.get(key) is not None]
+    return {"is_sparse": found.get("with") != "softmax", "rows": rows} if rows else None
 
 
 def scientific(value: Any) -> str:

@@ -20,6 +20,18 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{rounded:,.{max(0, digits - 1 - exponent)}f}".replace("-", "−")
 
 
+def whole(value: int) -> str:
+    """-12345 -> −12,345"""
+    return f"{value:,}".replace("-", "−")
+
+
+def percent(share: float) -> str:
+    """0.25 -> 25 %; 0.91267 -> 91.27 %; 1.2e-6 -> 0.000120 %."""
+    value = 100 * share
+    text = f"{value:.2f}".rstrip("0").rstrip(".") if value == 0 or value >= 0.1 else significant(value)
+    return f"{text} %"
+
+
 def seconds(value: float) -> str:
     for limit, factor, unit in SECOND_STEPS:
         if value < limit:
