@@ -10,3 +10,5 @@ MAX_BLOCK_ELEMENTS = MAX_BLOCK**2
 
 # Queries of the decode kernels; more fill tiles of their own, as the flash kernel's do.
 MAX_DECODE_LEN = 16
+
+MAX_ROUNDS, MAX_BUCKETS = 64, 4096  # of hashing

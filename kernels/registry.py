@@ -9,7 +9,15 @@ import importlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernels.limits import MAX_BLOCK, MAX_BLOCK_ELEMENTS, MAX_DECODE_LEN, MAX_SEED, MIN_BLOCK
+from kernels.limits import (
+    MAX_BLOCK,
+    MAX_BLOCK_ELEMENTS,
+    MAX_BUCKETS,
+    MAX_DECODE_LEN,
+    MAX_ROUNDS,
+    MAX_SEED,
+    MIN_BLOCK,
+)
 from kernels.spec.attention import KV_DTYPES, KV_SCALES, MAX_PAGE_SIZE, MAX_SPLITS
 from kernels.spec.declared import SHARED
 from kernels.spec.families import (
@@ -637,6 +645,75 @@ ENGINES: dict[str, Engine] = {
                 "far each row of out is from that of a full cache, relative to it.",
                 "A call reads the full cache too: its time says nothing of a server's. traffic is of the "
                 "cache with the policy, as a server would read it.",
+            ),
+        ),
+        Engine(
+            name="lsh",
+            title="Hashed attention (float64)",
+            summary="Reformer: queries see the keys that fall into their bucket, in any of several rounds.",
+            module="kernels.engines.lsh",
+            features=frozenset(
+                {"scale", "causal", "position_offset", "positions", "window", "pattern", "attn_mask"}
+            )
+            | {"gqa", "v_head_dim", "packed"},
+            returns=frozenset({"out", "weights", "recall", "kept_weight", "q_buckets", "k_buckets"}),
+            dtypes=_FLOATS,
+            devices=("cpu",),
+            options={
+                "rounds": {
+                    "description": "Hashes, each with directions of its own; more find more keys.",
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": MAX_ROUNDS,
+                    "default": 4,
+                },
+                "buckets": {
+                    "description": "Buckets of a hash, an even number; more hold fewer keys each.",
+                    "type": "integer",
+                    "minimum": 2,
+                    "maximum": MAX_BUCKETS,
+                    "default": 8,
+                },
+                "hash_seed": {
+                    "description": "Which directions are drawn.",
+                    "type": "integer",
+                    "minimum": 0,
+                    "maximum": MAX_SEED,
+                    "default": 0,
+                },
+                "top": {
+                    "description": "How many of the keys with the highest scores the recall looks for.",
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": MAX_TOKENS,
+                    "default": 8,
+                },
+            },
+            computes="attention within hash buckets",
+            findings={
+                "mean_recall": "mean share of the top keys that is seen, over the queries that may see any",
+                "mean_kept_weight": "mean share of the exact weights that falls on what is seen, likewise",
+                "pairs": "pairs of query and key that are not forbidden, in all heads and batch rows",
+                "scored_pairs": "those of them that share a bucket",
+                "density": "their share",
+                "score_multiply_adds": "of the scores of all pairs",
+                "scored_multiply_adds": "of those that share a bucket",
+                "hash_multiply_adds": "of the hash",
+                "mean_occupied_buckets": "buckets with a key in them; mean of all rounds and heads",
+                "largest_bucket": "keys in the fullest bucket of all rounds and heads",
+            },
+            is_double=True,
+            rules="kernels.sparse.lsh_rules",
+            pricing="kernels.sparse.lsh_pricing",
+            notes=(
+                _DOUBLE_NOTE,
+                "recall is the share of the top keys that a query sees, and kept_weight that of the exact "
+                "weights. All scores are computed to say so: the time of a call is not that of hashing.",
+                "The hash is of directions alone. It is made for keys that are the directions of the queries "
+                "(Reformer); long keys at large angles are missed.",
+                "A query that finds no key has output 0. Reformer's chunks of sorted tokens are left out.",
+                "q_buckets and k_buckets are [.., len, rounds]; a bucket and the one half of all further on "
+                "are opposite. A mask is of booleans.",
             ),
         ),
     )

@@ -95,7 +95,7 @@ def sdpa(body: Body, mask: np.ndarray | None = None, *, is_causal: bool = False)
     k, v = (for_heads(x, q.shape[1]) for x in (k, v))
     found = torch.nn.functional.scaled_dot_product_attention(
         *(torch.from_numpy(x) for x in (q, k, v)),
-        attn_mask=None if mask is None else torch.from_numpy(mask),
+        attn_mask=None if mask is None else torch.from_numpy(np.array(mask)),
         is_causal=is_causal,
     )
     return found.numpy()
