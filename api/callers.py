@@ -12,10 +12,13 @@ from api.models import ApiToken
 
 @dataclass(frozen=True)
 class Caller:
-    """`owner` is "" without a token; `address` is a digest, never the address itself."""
+    """`owner` is "" without a token; `address` is a digest, never the address itself. `assignment` is the
+    only one that a token is for."""
 
     owner: str
     address: str
+    scopes: frozenset[str] = frozenset()
+    assignment: str = ""
 
     @property
     def is_anonymous(self) -> bool:
@@ -36,7 +39,10 @@ class Caller:
 
 
 def caller_of(request: HttpRequest, token: ApiToken | None = None) -> Caller:
-    return Caller(owner=token.owner if token else "", address=digest(client_address(request)))
+    address = digest(client_address(request))
+    if token is None:
+        return Caller("", address)
+    return Caller(token.owner, address, frozenset(token.scopes), token.assignment_id or "")
 
 
 def client_address(request: HttpRequest) -> str:

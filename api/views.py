@@ -4,6 +4,7 @@ from typing import Any, cast
 
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
+from rest_framework.exceptions import NotAuthenticated
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
@@ -11,14 +12,18 @@ from rest_framework.views import APIView
 
 from api import errors, idempotency, parsers
 from api.callers import Caller, caller_of
+from api.errors import Problem
 from api.models import ApiToken
 
 
 class ApiView(APIView):
     permission_classes = (AllowAny,)
+    scope = ""  # that a token must have to be used here
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
+        if self.scope and not self.caller.is_anonymous:
+            self.require(self.scope)
         parsers.bound(request._request)
 
     @property
@@ -28,6 +33,14 @@ class ApiView(APIView):
     @property
     def caller(self) -> Caller:
         return caller_of(self.request._request, cast("ApiToken | None", self.request.auth))
+
+    def require(self, scope: str) -> None:
+        """Raises a Problem unless the request has a token with this scope."""
+        if self.caller.is_anonymous:
+            raise NotAuthenticated(f"This needs a token with the scope {scope}: `Authorization: Bearer …`.")
+        if scope not in self.caller.scopes:
+            has = ", ".join(sorted(self.caller.scopes)) or "none"
+            raise Problem(403, f"This needs a token with the scope {scope}; this one has: {has}.")
 
     def idempotency_key(self, fingerprint: str) -> idempotency.Key | None:
         """The request's key, if it has one; `fingerprint` is a digest of what was sent."""

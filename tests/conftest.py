@@ -88,7 +88,7 @@ def sent(own_files: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     ids: list[str] = []
     monkeypatch.setattr(runs.app, "send_task", lambda _name, args, **_options: ids.append(args[0]))
-    monkeypatch.setattr(events, "announce", lambda *_: None)
+    monkeypatch.setattr(events, "announce_all", lambda *_: None)
     return ids
 
 
@@ -130,7 +130,7 @@ def postgres() -> Iterator[PostgresCluster]:
 def sqlite_lab() -> Iterator[Lab]:
     """The whole product on SQLite, for tests that only read it or submit runs (see also `lab`)."""
     folder = Path(tempfile.mkdtemp(prefix="lab-sqlite-"))
-    deployment = Lab(folder, sqlite_url(folder), ("cpu", "compile", "maintenance"))
+    deployment = Lab(folder, sqlite_url(folder), ("cpu", "compile", "grade", "maintenance"))
     try:
         yield deployment.up()
     finally:
@@ -142,7 +142,7 @@ def sqlite_lab() -> Iterator[Lab]:
 def postgres_lab(postgres: PostgresCluster) -> Iterator[Lab]:
     """The whole product on PostgreSQL."""
     folder = Path(tempfile.mkdtemp(prefix="lab-on-postgres-"))
-    deployment = Lab(folder, postgres.create("lab"), ("cpu", "maintenance"))
+    deployment = Lab(folder, postgres.create("lab"), ("cpu", "grade", "maintenance"))
     try:
         yield deployment.up()
     finally:

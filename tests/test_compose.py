@@ -16,7 +16,7 @@ from config import procfile
 ROOT = Path(__file__).resolve().parents[1]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES = COMPOSE["services"]
-WORKERS = ("cpu", "compile", "gpu", "maintenance")
+WORKERS = ("cpu", "compile", "gpu", "grader", "maintenance")
 OURS = ("web", *WORKERS, "migrate")
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 
@@ -62,6 +62,8 @@ def test_a_worker_may_finish_its_run_before_it_is_killed(settings):
     budget = max(settings.RUN_BUDGET_TOKEN, settings.RUN_BUDGET_ANONYMOUS)
     for name in ("cpu", "compile", "gpu"):
         assert seconds(SERVICES[name]["stop_grace_period"]) > budget + settings.RUN_HARD_LIMIT_MARGIN, name
+    longest = settings.GRADE_BUDGET + settings.GRADE_TURN + settings.GRADE_HARD_LIMIT_MARGIN
+    assert seconds(SERVICES["grader"]["stop_grace_period"]) > longest
 
 
 def test_only_a_machine_with_a_gpu_starts_the_gpu_worker():
@@ -149,7 +151,7 @@ def test_the_image_installs_the_lock_and_does_not_run_as_root():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["web", "cpu", "maintenance"])
+@pytest.mark.parametrize("name", ["web", "cpu", "grader", "maintenance"])
 def test_the_health_checks_pass_on_the_running_product(postgres_lab, name):
     kind, *command = [part.replace("$$", "$") for part in SERVICES[name]["healthcheck"]["test"]]
     command = ["/bin/sh", "-c", *command] if kind == "CMD-SHELL" else command

@@ -63,7 +63,7 @@ def test_every_target_says_what_it_does():
 
 
 def test_the_procfile_has_a_process_for_every_queue(settings):
-    assert set(settings.QUEUES) | {"web", "gpu"} == set(procfile.commands())
+    assert {"web", "gpu", *map(procfile.process_of, settings.QUEUES)} == set(procfile.commands())
 
 
 def test_nothing_at_the_top_without_a_reason():

@@ -1,6 +1,6 @@
 """The Celery application. Start a worker with `celery -A workers worker -Q <queue>`.
 
-The queue carries run ids and nothing else; results live in the row (no result backend). The
+The queue carries ids and nothing else; results live in the rows (no result backend). The
 settings below answer, one by one, the ways in which Celery on Redis loses or repeats work.
 """
 
@@ -13,6 +13,8 @@ from kombu import Exchange, Queue
 from workers.broker import PREFIX, celery_url
 
 RUN_TASK = "workers.run"
+GRADE_QUEUE = "grade"
+GRADE_TASK, CHECK_TASK, REGRADE_TASK = "workers.grade", "workers.check", "workers.regrade"
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
@@ -37,7 +39,8 @@ app.conf.update(
     accept_content=["json"],
     # Without an exchange and a key of its own, each queue would get what is meant for the default one.
     task_queues=[
-        Queue(name, Exchange(name), routing_key=name) for name in ("cpu", "gpu", "compile", "maintenance")
+        Queue(name, Exchange(name), routing_key=name)
+        for name in ("cpu", "gpu", "compile", GRADE_QUEUE, "maintenance")
     ],
     task_default_queue="maintenance",  # beat's tasks; runs name their queue
     task_create_missing_queues=False,
@@ -56,6 +59,7 @@ app.conf.update(
     timezone="UTC",
     beat_schedule={
         "reap": {"task": "workers.reap", "schedule": settings.REAPER_SECONDS},
+        "deliver": {"task": "workers.deliver", "schedule": settings.REAPER_SECONDS},
         "expire": {"task": "workers.expire", "schedule": 3600},
     },
 )

@@ -1,5 +1,6 @@
 """Start-up checks: the time limits nest, or nothing starts."""
 
+import ipaddress
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -19,6 +20,19 @@ def limits() -> list[tuple[str, float]]:
         ("hard limit", budget + settings.RUN_HARD_LIMIT_MARGIN),
         ("visibility timeout", settings.VISIBILITY_TIMEOUT),
         ("run maximum age", settings.RUN_MAX_AGE),
+    ]
+
+
+def grading_limits() -> list[tuple[str, float]]:
+    """The same of the graders."""
+    most = settings.GRADE_BUDGET + settings.GRADE_TURN
+    return [
+        ("turn of an assignment", settings.GRADE_TURN),
+        ("grading budget", settings.GRADE_BUDGET),
+        ("soft limit of grading", most + settings.GRADE_SOFT_LIMIT_MARGIN),
+        ("hard limit of grading", most + settings.GRADE_HARD_LIMIT_MARGIN),
+        ("visibility timeout", settings.VISIBILITY_TIMEOUT),
+        ("age at which a submission is given up", settings.GRADE_MAX_AGE),
     ]
 
 
@@ -47,7 +61,18 @@ def limits_nest(app_configs: Sequence[Any] | None, **kwargs: object) -> list[Che
             hint="Change the ATTENTION_LAB_* variables that set them.",
             id="workers.E001",
         )
-        for chain in (limits(), detections(), heartbeats())
+        for chain in (limits(), grading_limits(), detections(), heartbeats())
         for (inner, inner_seconds), (outer, outer_seconds) in pairwise(chain)
         if inner_seconds >= outer_seconds
     ]
+
+
+@register()
+def webhook_networks_are_networks(app_configs: Sequence[Any] | None, **kwargs: object) -> list[CheckMessage]:
+    wrong = []
+    for network in settings.WEBHOOK_NETWORKS:
+        try:
+            ipaddress.ip_network(network)
+        except ValueError as error:
+            wrong.append(Error(f"ATTENTION_LAB_WEBHOOK_NETWORKS: {error}", id="workers.E002"))
+    return wrong

@@ -1,6 +1,8 @@
 """The run: one row per submitted computation, and the only truth about it."""
 
 import secrets
+from collections.abc import Sequence
+from typing import ClassVar
 
 from django.db import models
 from django.db.models import Q
@@ -38,6 +40,14 @@ class Run(models.Model):
     Every write by a worker is conditional on `attempt`, so a worker that was given up for dead
     cannot overwrite what its successor wrote.
     """
+
+    ACTIVE: ClassVar[Sequence[str]] = ACTIVE
+    # What a worker or a reaper writes; the rest of a row stays as it was submitted.
+    CHANGING: ClassVar[Sequence[str]] = (
+        "status", "attempt", "started_at", "heartbeat_at", "finished_at",
+        "input_info", "array_info", "result", "environment", "error",
+        "inputs_inline", "result_inline",
+    )  # fmt: skip
 
     id = models.CharField(primary_key=True, max_length=32, default=new_id, editable=False)
     owner = models.CharField(max_length=64, blank=True)  # "" is anonymous, else e.g. "token:12"
@@ -96,3 +106,6 @@ class Run(models.Model):
     @property
     def is_terminal(self) -> bool:
         return self.status not in ACTIVE
+
+
+import workers.grading.models  # noqa: E402, F401 (its rows belong to this app, and need what is above)

@@ -1,23 +1,21 @@
 """What the Celery processes do: carry out a run, and keep the table clean."""
 
 import logging
-import os
 import secrets
 import signal
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from billiard.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
 from celery import Task, shared_task
 from celery.signals import task_failure, worker_process_init
 from django.conf import settings
-from django.db import connection
 
 from workers import health, runs
 from workers.celery import RUN_TASK
+from workers.heart import Abandoned, Heart
 from workers.models import Kind, Run, Status
 from workers.processes import follow_parent
 from workers.signals import housekeeping
@@ -26,75 +24,6 @@ if TYPE_CHECKING:
     from kernels.compiling import Compiled
 
 log = logging.getLogger(__name__)
-
-VISIBLE_SECONDS = 0.1  # a run that ends sooner is never seen running
-DEAF_SECONDS = 5.0  # how long a computation may take to hear that nobody wants it
-
-
-class Abandoned(BaseException):
-    """Raised in the middle of a computation whose run was canceled or given to another worker.
-
-    A BaseException, so that no `except Exception` on the way mistakes it for a failure.
-    """
-
-
-class Heart:
-    """Beats for a run from a thread while the computation has the main one.
-
-    When a beat finds that the attempt no longer counts, the main thread is interrupted with
-    Abandoned through a signal (the only way into a long computation).
-    """
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.stopped = threading.Event()
-        self.interruptible = True
-        self.thread = threading.Thread(target=self._beat, name=f"heart-{run.id}", daemon=True)
-
-    def __enter__(self) -> Self:
-        self.previous = signal.signal(signal.SIGUSR2, self._interrupt)
-        self.thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.interruptible = False
-        self.stopped.set()
-        self.thread.join()
-        signal.signal(signal.SIGUSR2, self.previous)
-
-    def no_more_interruptions(self) -> None:
-        """Beat on, but let what comes now (storing the result) end in peace."""
-        self.interruptible = False
-
-    def _beat(self) -> None:
-        if not self.stopped.wait(VISIBLE_SECONDS):
-            runs.announce_running(self.run)
-        while not self.stopped.wait(settings.HEARTBEAT_SECONDS):
-            try:
-                wanted = runs.beat(self.run)
-            except Exception:
-                log.exception("run %s: a heartbeat could not be written", self.run.id)
-                continue
-            finally:
-                connection.close()  # this thread's own
-            if not wanted:
-                self._stop_process()
-                return
-
-    def _stop_process(self) -> None:
-        """Interrupt the computation; one that hears no signal (a compiler, a long product) takes its
-        process with it, which the worker replaces."""
-        if self.interruptible:
-            os.kill(os.getpid(), signal.SIGUSR2)
-            if not self.stopped.wait(DEAF_SECONDS):
-                log.warning("run %s: did not stop when told to; ending its process", self.run.id)
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    def _interrupt(self, signum: int, frame: FrameType | None) -> None:
-        if self.interruptible:
-            raise Abandoned
 
 
 @shared_task(name=RUN_TASK, bind=True)
@@ -126,13 +55,17 @@ def _compute(run: Run) -> None:
         _execute(run)
 
 
+def _heart(run: Run) -> Heart:
+    return Heart(f"run {run.id}", partial(runs.beat, run), partial(runs.announce_running, run))
+
+
 def _execute(run: Run) -> None:
     # Imported here: the worker's parent process, like the web, never loads torch.
     from kernels.execute import CannotRunError, DeadlineExceeded, OutOfMemoryError, execute
 
     deadline = time.monotonic() + run.budget_seconds
     try:
-        with Heart(run) as heart:
+        with _heart(run) as heart:
             spec, arrays = runs.load(run)
             outcome = execute(spec, arrays, deadline=deadline)
             heart.no_more_interruptions()
@@ -169,7 +102,7 @@ def _compile(run: Run) -> None:
     spec, _ = runs.load(run)
     cache = CompiledCache(settings.DATA_DIR / "compiled")
     try:
-        with Heart(run) as heart:
+        with _heart(run) as heart:
             compiled = {target: compile_spec(spec, target, cache) for target in run.targets}
             heart.no_more_interruptions()
             runs.finish_compile(

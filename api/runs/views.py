@@ -17,6 +17,7 @@ from rest_framework.response import Response
 
 from api import idempotency, parsers, preferences
 from api.errors import Problem
+from api.models import RUNS
 from api.openapi import PREFER, problems
 from api.pagination import NewestFirst
 from api.runs import schema
@@ -35,6 +36,7 @@ class RunView(ApiView):
     """What the views of one run share. A row of another `kind` does not exist for them."""
 
     kind = Kind.RUN
+    scope = RUNS
 
     def document(self, run: Run, request: HttpRequest) -> dict[str, Any]:
         return represent(run, request)

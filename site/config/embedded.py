@@ -165,6 +165,7 @@ class Deployment:
 
         say("Bringing the database up to date")
         call_command("migrate", interactive=False, verbosity=0)
+        call_command("load_problems", verbosity=0)
         static.build()
 
     # --- While it runs -----------------------------------------------------------------------
@@ -199,7 +200,8 @@ class Deployment:
 
     def _programs(self, redis: str | None, run_dir: Path) -> list[Program]:
         workers = [
-            Program(queue, procfile.argv(queue), "workers", self.stop_seconds) for queue in self.queues
+            Program(name, procfile.argv(name), "workers", self.stop_seconds)
+            for name in map(procfile.process_of, self.queues)
         ]
         programs = [*workers, Program("web", procfile.argv("web"), "web", 15)]
         if redis:

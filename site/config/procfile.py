@@ -4,6 +4,7 @@
 `sh -c "exec …"` so that variables expand and signals reach the process itself.
 """
 
+import re
 from pathlib import Path
 
 PATH = Path(__file__).resolve().parents[2] / "Procfile"
@@ -25,3 +26,11 @@ def commands(path: Path = PATH) -> dict[str, str]:
 def argv(name: str) -> list[str]:
     """What to execute for `name`; KeyError when the Procfile does not have it."""
     return ["/bin/sh", "-c", f"exec {commands()[name]}"]
+
+
+def process_of(queue: str) -> str:
+    """The process that serves `queue`; KeyError when none does."""
+    for name, command in commands().items():
+        if re.search(rf"--queues {re.escape(queue)}\s", command):
+            return name
+    raise KeyError(queue)

@@ -207,7 +207,7 @@ SPECTACULAR_SETTINGS = {
 
 REDIS_URL = env.text("ATTENTION_LAB_REDIS_URL", "redis://127.0.0.1:6379/0")
 # The queues that this deployment has workers for: /readyz waits for a worker on each.
-QUEUES = env.words("ATTENTION_LAB_QUEUES", "cpu,compile,maintenance")
+QUEUES = env.words("ATTENTION_LAB_QUEUES", "cpu,compile,grade,maintenance")
 
 # Seconds; workers.checks asserts that each is below the next (see ARCHITECTURE.md, "Time limits").
 RUN_BUDGET_ANONYMOUS = env.integer("ATTENTION_LAB_RUN_BUDGET_ANONYMOUS", 30)
@@ -223,6 +223,19 @@ MAX_ATTEMPTS = 2
 # A run that no worker took for this long is given up, and says so.
 QUEUE_MAX_AGE = env.integer("ATTENTION_LAB_QUEUE_MAX_AGE", 3_600)
 MAX_QUEUED = env.integer("ATTENTION_LAB_MAX_QUEUED", 2_000)
+# Of the graders: what they may take for one group of submissions, one mutant matrix or one regrade; how long
+# they stay with one assignment before they let another have its turn; after how long a submission that no
+# grader took is given up (it is not the student's fault, and a grader may come back in the night).
+GRADE_BUDGET = env.integer("ATTENTION_LAB_GRADE_BUDGET", 120)
+GRADE_TURN = 5
+GRADE_SOFT_LIMIT_MARGIN = 5
+GRADE_HARD_LIMIT_MARGIN = 10
+GRADE_MAX_AGE = env.integer("ATTENTION_LAB_GRADE_MAX_AGE", 86_400)
+MAX_QUEUED_SUBMISSIONS = env.integer("ATTENTION_LAB_MAX_QUEUED_SUBMISSIONS", 20_000)
+# The problems that come with the product: Markdown files for `manage.py load_problems`.
+COURSE_DIR = ROOT / "site" / "classroom" / "course" / "en"
+# Networks that webhooks may reach although they are not public, e.g. of the university itself: 10.1.0.0/16.
+WEBHOOK_NETWORKS = env.words("ATTENTION_LAB_WEBHOOK_NETWORKS", "")
 RETENTION_DAYS_ANONYMOUS = env.integer("ATTENTION_LAB_RETENTION_DAYS_ANONYMOUS", 90)
 RETENTION_DAYS_TOKEN = env.integer("ATTENTION_LAB_RETENTION_DAYS_TOKEN", 730)
 

@@ -22,7 +22,7 @@ from tests.support.services import wait_until
 pytestmark = pytest.mark.slow
 
 RUN = {"engine": "reference", "inputs": {"q": [[1, 0]], "k": [[1, 0], [0, 1]], "v": [[1, 2], [3, 4]]}}
-PROCESSES = ("redis", "cpu", "compile", "maintenance", "web")
+PROCESSES = ("redis", "cpu", "compile", "grader", "maintenance", "web")
 
 
 class Embedded(Client):

@@ -41,7 +41,9 @@ QUICK = {
 PREPARE = """
 import django; django.setup()
 from django.core.management import call_command; from config import static
-call_command("migrate", interactive=False, verbosity=0); static.build()
+call_command("migrate", interactive=False, verbosity=0)
+call_command("load_problems", verbosity=0)
+static.build()
 """
 
 
@@ -145,7 +147,7 @@ class Lab(Client):
         super().__init__(free_port())
         self.folder = folder
         self.database_url = database_url
-        self.processes = ("web", *queues)
+        self.processes = ("web", *map(procfile.process_of, queues))
         self.redis = RedisServer(folder)
         self.env = base_env(
             folder,
