@@ -398,7 +398,7 @@ class LabForm(forms.Form):
         pairs = [
             (name, value)
             for name in self.fields
-            if name not in hidden and self.state.getlist(name) != self.usual.getlist(name)
+            if name not in hidden and not self.is_usual(name)
             for value in self.state.getlist(name)
         ]
         return urlencode(pairs)

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ Q = [[3, 0], [0, 1], [1, 1]]
 K = [[1, 0], [0, 1], [1, 1]]
 V = [[1, 0], [0, 2], [2, 2]]
 
+EVERYTHING = ("out", "lse", "weights", "masked_scores")  # that has a kind of map of its own
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 BUDGET, SCRIPT_BUDGET = 150 * 1024, 30 * 1024
 
@@ -98,11 +99,60 @@ def test_a_refused_form_keeps_what_was_typed(open_page: OpenPage) -> None:
     assert page.locator("#lab-q").input_value() == "1 0\n0 oops"
 
 
-def finished_run(lab: Lab, length: int, **attention: object) -> str:
-    """The path of a run with two heads and every kind of map."""
+def linear_attention() -> np.ndarray:
+    """Output [3, 2] of the worked example with elu(x) + 1 as features, by plain numpy."""
+    q, k = (np.array([[1, 0], [0, 1], [1, 1]]) + 1.0 for _ in range(2))  # x > 0, where elu(x) is x
+    weights = q @ k.T
+    return weights / weights.sum(1, keepdims=True) @ np.array(V)
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_another_engine_brings_its_options_and_says_what_it_found(
+    open_page: OpenPage, width: int, javascript: bool
+) -> None:
+    page = open_page("/en/lab/", width=width, javascript=javascript)
+    page.get_by_label("Engine", exact=True).select_option("linear")
+    if not javascript:
+        page.get_by_role("button", name="Show its options").click()
+    form = page.get_by_label("form", exact=True)
+    expect(form).to_be_visible()
+    expect(page.get_by_label("block_m", exact=True)).to_have_count(0)
+    expect(page).to_have_url(re.compile("engine=linear"))
+    if javascript:
+        expect(page.locator("#engine-status")).to_contain_text("feature_map, normalise, form, chunk_size")
+    form.select_option("recurrent")
+    page.locator("#lab-results summary").click()
+    assert page.locator('#lab-results input[type="checkbox"]').count() == 3
+    page.get_by_label(re.compile("^state ")).check()
+    if javascript:
+        expect(page).to_have_url(re.compile("option_form=recurrent"))
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.get_by_role("button", name="Run it").click()
+
+    page.wait_for_url("**/lab/runs/*/")
+    expect(page.locator('#run[data-status="succeeded"]')).to_be_visible(timeout=60_000)
+    assert np.allclose(numbers(page), linear_attention(), atol=5.1e-5)
+    expect(page.get_by_text("Against exact attention")).to_be_visible()
+    found = page.locator("#found")
+    expect(found.locator("dl > div").filter(has_text="what remains of all tokens")).to_contain_text(
+        "24 bytes"
+    )
+    if javascript:
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.get_by_role("navigation", name="Table").get_by_role("link", name="State").click()
+    expect(page.get_by_role("region", name="State")).to_be_visible()
+
+    page.get_by_role("link", name="Edit and run again").click()
+    assert page.get_by_label("form", exact=True).input_value() == "recurrent"
+
+
+def finished_run(lab: Lab, length: int, engine: str = "flash", returns: Sequence[str] = EVERYTHING,
+                 **attention: object) -> str:  # fmt: skip
+    """The path of a run with two heads."""
     seeded = {"seed": 5, "distribution": "peaked", "shape": [1, 2, length, 16]}
-    body = {"engine": "flash", "inputs": dict.fromkeys("qkv", seeded), "attention": attention,
-            "return": ["out", "lse", "weights", "masked_scores"]}  # fmt: skip
+    body = {"engine": engine, "inputs": dict.fromkeys("qkv", seeded), "attention": attention,
+            "return": [*returns]}  # fmt: skip
     run = lab.post_run(body, wait=60).json()
     assert run["status"] == "succeeded", run
     return f"/en/lab/runs/{run['id']}/"
@@ -120,7 +170,15 @@ def heaviest_path(sqlite_lab: Lab) -> str:
     return finished_run(sqlite_lab, 64) + "?map=masked_scores"
 
 
-@pytest.fixture(params=["/en/", "/en/concepts/by-hand/", "/en/lab/", "run_path"])
+@pytest.fixture(scope="session")
+def linear_path(sqlite_lab: Lab) -> str:
+    """A run that found something beside its arrays."""
+    return finished_run(sqlite_lab, 9, engine="linear", returns=["out"])
+
+
+@pytest.fixture(
+    params=["/en/", "/en/concepts/by-hand/", "/en/lab/", "/en/lab/?engine=linear", "run_path", "linear_path"]
+)
 def path(request: pytest.FixtureRequest) -> str:
     return request.param if request.param.startswith("/") else request.getfixturevalue(request.param)
 
@@ -153,7 +211,9 @@ def test_axe_finds_nothing(open_page: OpenPage, path: str, scheme: str, width: i
 
 
 @pytest.mark.parametrize(
-    "path", ["/en/", "/en/concepts/by-hand/", "/en/lab/", "heaviest_path"], indirect=True
+    "path",
+    ["/en/", "/en/concepts/by-hand/", "/en/lab/", "/en/lab/?engine=linear", "heaviest_path"],
+    indirect=True,
 )
 def test_a_first_visit_stays_within_its_budget(browser: Browser, sqlite_lab: Lab, path: str) -> None:
     context = browser.new_context(viewport={"width": 390, "height": 900})
