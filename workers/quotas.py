@@ -13,7 +13,8 @@ from workers.broker import PREFIX, connection
 log = logging.getLogger(__name__)
 
 # All counters are checked before any is raised, so that a refused run is not charged. A counter
-# lives for one window from its first use. A limit of "inf" refuses nothing.
+# lives for one window from its first use. A limit of "inf" refuses nothing. Answers {which was refused (0:
+# none), milliseconds until its window ends} or {0, the same of the first, what is used of it}.
 CHARGE = """
 for i = 1, #KEYS do
   local used = tonumber(redis.call('GET', KEYS[i]) or '0')
@@ -25,7 +26,7 @@ for i = 1, #KEYS do
   redis.call('INCRBYFLOAT', KEYS[i], ARGV[3 * i - 2])
   if redis.call('PTTL', KEYS[i]) < 0 then redis.call('EXPIRE', KEYS[i], ARGV[3 * i]) end
 end
-return {0, 0}
+return {0, redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[1])}
 """
 # A window that ended meanwhile has nothing to give back to, and must not be begun again.
 REFUND = """
@@ -105,7 +106,7 @@ def enter(quota: Quota, caller: str) -> bool:
     Those that are under way at this moment are charged later, and may go beyond the limit together. Without
     Redis (False) nobody is refused: how many compute at once is then the only bound.
     """
-    return _count(caller, [quota], [ENTRANCE])
+    return _count(caller, [quota], [ENTRANCE]) is not None
 
 
 def spend(quota: Quota, caller: str, seconds: float) -> None:
@@ -113,21 +114,52 @@ def spend(quota: Quota, caller: str, seconds: float) -> None:
     _count(caller, [replace(quota, limit=math.inf)], [round(seconds, 4)])
 
 
-def _count(caller: str, limits: Sequence[Quota], amounts: Sequence[float]) -> bool:
-    """Charge all of `amounts`; whether it was counted. Raises QuotaExceeded, having charged none."""
+@dataclass(frozen=True)
+class Standing:
+    """What is left of a quota, and for how many seconds."""
+
+    quota: Quota
+    remaining: int
+    seconds: int
+
+
+def grading(what: str, *, anonymous: bool) -> Quota:
+    """Of the "requests" or the "submissions" of one caller in grading."""
+    limits = {
+        ("requests", True): settings.GRADING_REQUESTS_PER_MINUTE,
+        ("requests", False): settings.TOKEN_GRADING_REQUESTS_PER_MINUTE,
+        ("submissions", True): settings.SUBMISSIONS_PER_MINUTE,
+        ("submissions", False): settings.TOKEN_SUBMISSIONS_PER_MINUTE,
+    }
+    whose = "Without a token one" if anonymous else "A token"
+    return Quota(what, what, limits[what, anonymous], 60, whose, "send fewer at a time")
+
+
+def take(quota: Quota, caller: str, amount: float = 1.0) -> Standing | None:
+    """Charge `amount`; what is left then, or None without Redis. Raises QuotaExceeded, charging nothing."""
+    counted = _count(caller, [quota], [amount])
+    if counted is None:
+        return None
+    milliseconds, used = counted
+    return Standing(quota, max(0, int(quota.limit - used)), max(1, math.ceil(milliseconds / 1000)))
+
+
+def _count(caller: str, limits: Sequence[Quota], amounts: Sequence[float]) -> tuple[int, float] | None:
+    """Charge all of `amounts`: (milliseconds left, used) of the first; None: nothing was counted. Raises
+    QuotaExceeded, having charged none."""
     keys = _keys(caller, limits)
     arguments = [
         x for q, amount in zip(limits, amounts, strict=True) for x in (amount, q.limit, q.window_seconds)
     ]
     try:
-        refused, milliseconds = connection().eval(CHARGE, len(keys), *keys, *arguments)
+        refused, milliseconds, *used = connection().eval(CHARGE, len(keys), *keys, *arguments)
     except redis.RedisError as error:
         log.warning("quota of %s not counted: %s", caller, error)
-        return False
+        return None
     if refused:
         retry_after = max(1, math.ceil(milliseconds / 1000))
         raise QuotaExceeded(limits[refused - 1], retry_after)
-    return True
+    return milliseconds, float(used[0])
 
 
 def _keys(caller: str, limits: Sequence[Quota]) -> list[str]:

@@ -252,6 +252,13 @@ ANONYMOUS_COMPUTING_SECONDS_PER_MINUTE = env.integer(
 )
 TOKEN_COMPUTING_SECONDS_PER_MINUTE = env.integer("ATTENTION_LAB_TOKEN_COMPUTING_SECONDS_PER_MINUTE", 60)
 
+# Of grading, by token, or by the address or the signed key of somebody who has none: requests that read or
+# author, and submissions.
+GRADING_REQUESTS_PER_MINUTE = env.integer("ATTENTION_LAB_GRADING_REQUESTS_PER_MINUTE", 600)
+TOKEN_GRADING_REQUESTS_PER_MINUTE = env.integer("ATTENTION_LAB_TOKEN_GRADING_REQUESTS_PER_MINUTE", 30_000)
+SUBMISSIONS_PER_MINUTE = env.integer("ATTENTION_LAB_SUBMISSIONS_PER_MINUTE", 60)
+TOKEN_SUBMISSIONS_PER_MINUTE = env.integer("ATTENTION_LAB_TOKEN_SUBMISSIONS_PER_MINUTE", 20_000)
+
 # --- Logs ----------------------------------------------------------------------------------
 
 LOGGING = {
