@@ -187,8 +187,8 @@ class LabForm(forms.Form):
         for name, offered in (("dtype", engine.dtypes), ("device", ("auto", *engine.devices))):
             widget = self.fields[name].widget
             widget.choices = [one for one in widget.choices if one[0] in (*offered, self.text(name))]
-        for name, feature in offers.FEATURES_OF_FIELDS.items():
-            if feature not in engine.features and self.is_usual(name):
+        for name in offers.without_effect(engine):
+            if self.is_usual(name):
                 del self.fields[name]
 
     # --- Where a state comes from ---------------------------------------------------------------------

@@ -63,6 +63,12 @@ def results(engine: Engine) -> list[str]:
     return [name for name in RESULTS if name in engine.returns and name not in NEEDING_MORE]
 
 
+def without_effect(engine: Engine) -> list[str]:
+    """The form's own fields that an engine does not know, or that it would not heed."""
+    lacking = [name for name, feature in FEATURES_OF_FIELDS.items() if feature not in engine.features]
+    return [*lacking, *(["causal"] if engine.is_always_causal and "causal" not in lacking else [])]
+
+
 def usual_returns(engine: Engine) -> list[str]:
     """What a form asks for unless it is told otherwise."""
     return [name for name in USUAL_RETURNS if name in engine.returns]

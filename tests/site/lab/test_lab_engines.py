@@ -287,6 +287,16 @@ def test_attention_that_the_engine_lacks_is_not_offered(client, invented):
     assert re.findall(r'<option value="(\w+)"', control(page, "device")) == ["auto", "cpu"]
 
 
+def test_an_engine_that_is_always_causal_says_so_instead_of_asking(client, invented, monkeypatch):
+    always = replace(ENGINES["invented"], is_always_causal=True, features=frozenset({"causal"}))
+    monkeypatch.setitem(ENGINES, "invented", always)
+    page = page_of(client, HOME, **invented)
+    assert "Causal, always" in page
+    assert 'name="causal"' not in page
+    assert 'name="alignment"' in page
+    assert body_of({**PASTED, **invented, "causal": "on"})["attention"] == {"is_causal": True}
+
+
 def test_attention_that_is_filled_in_and_the_engine_lacks_stays_and_is_explained(client, invented):
     filled = {"causal": "on", "scale": "0.5", "dtype": "float16"}
     response = client.post(HOME, {**PASTED, **invented, **filled})
