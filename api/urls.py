@@ -9,9 +9,11 @@ from api.estimates.views import (
     EstimatesView,
     FitView,
     GpusView,
+    HybridView,
     KvCacheView,
     MemoryView,
     ModelsView,
+    PatternView,
     RooflineView,
 )
 from api.runs.views import ArtifactView, RunDetailView, RunsView
@@ -50,6 +52,8 @@ urlpatterns = [
     path("estimates/memory", MemoryView.as_view(), name="estimate_memory"),
     path("estimates/roofline", RooflineView.as_view(), name="estimate_roofline"),
     path("estimates/fit", FitView.as_view(), name="estimate_fit"),
+    path("estimates/pattern", PatternView.as_view(), name="estimate_pattern"),
+    path("estimates/hybrid", HybridView.as_view(), name="estimate_hybrid"),
     path("models", ModelsView.as_view(), name="models"),
     path("gpus", GpusView.as_view(), name="gpus"),
     path("engines", EnginesView.as_view(), name="engines"),

@@ -8,7 +8,7 @@ from drf_spectacular.utils import OpenApiExample, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.estimates import representation, schema
+from api.estimates import hybrids, patterns, representation, schema
 from api.openapi import problems
 from api.pure import PureView
 from api.views import ApiView
@@ -23,7 +23,11 @@ TITLES = {
     "memory": "How much memory a model takes to run",
     "roofline": "How fast a model can at most be",
     "fit": "How long, how many, or on which GPU",
+    "pattern": "What a sparse mask amounts to",
+    "hybrid": "What a stack of attention and states keeps",
 }
+EXAMPLES = {**schema.EXAMPLES, "pattern": patterns.EXAMPLE, "hybrid": hybrids.EXAMPLE}
+OWN_LIMITS = {"pattern": patterns.LIMITS, "hybrid": hybrids.LIMITS}
 LIMITS = {
     "len": MAX_LEN,
     "batch": MAX_BATCH,
@@ -39,7 +43,7 @@ class EstimatesView(ApiView):
     @extend_schema(
         operation_id="list_estimates",
         summary="What can be estimated",
-        description="Each estimate with a body to begin with, and the most that any of them takes.",
+        description="Each estimate with a body to begin with and the most that it takes.",
         tags=TAGS,
         responses={200: schema.Estimates, **problems(401)},
     )
@@ -49,7 +53,8 @@ class EstimatesView(ApiView):
                 "name": name,
                 "url": request.build_absolute_uri(reverse(f"api:estimate_{name.replace('-', '_')}")),
                 "title": title,
-                "example": schema.EXAMPLES[name],
+                "example": EXAMPLES[name],
+                "limits": OWN_LIMITS.get(name, LIMITS),
             }
             for name, title in TITLES.items()
         ]
@@ -133,6 +138,43 @@ class FitView(EstimateView):
     )
     def post(self, request: Request) -> Response:
         return self.estimate(request, "fit", representation.fit_answer)
+
+
+class PatternView(PureView):
+    @extend_schema(
+        operation_id="estimate_pattern",
+        summary=TITLES["pattern"],
+        description=(
+            "Visible pairs, tiles and bytes read of each layer; how far a stack of layers hears, layer by "
+            "layer and in closed form; beside attention to all. Nothing is run. Closed forms are for any "
+            "length, masks for so many tokens and pairs as `GET /estimates` lists: what they leave out is "
+            "null, and `notes` say why."
+        ),
+        tags=TAGS,
+        request={"application/json": patterns.PatternRequest},
+        examples=[OpenApiExample("Strides that double", patterns.EXAMPLE, request_only=True)],
+        responses={200: patterns.PatternEstimate, **ERRORS},
+    )
+    def post(self, request: Request) -> Response:
+        return self.answer(request, patterns.estimate)
+
+
+class HybridView(PureView):
+    @extend_schema(
+        operation_id="estimate_hybrid",
+        summary=TITLES["hybrid"],
+        description=(
+            "The cache of the layers that are attention beside the states of the others, and beside the "
+            "same stack in attention alone: in bytes, in operations to a token, over lengths, and where they "
+            "cross."
+        ),
+        tags=TAGS,
+        request={"application/json": hybrids.HybridRequest},
+        examples=[OpenApiExample("Jamba at 256K", hybrids.EXAMPLE, request_only=True)],
+        responses={200: hybrids.HybridEstimate, **ERRORS},
+    )
+    def post(self, request: Request) -> Response:
+        return self.answer(request, hybrids.estimate)
 
 
 class ModelsView(ApiView):
