@@ -146,7 +146,7 @@ PatternLayer = component(
     closed(
         {
             "layers": {"type": "array", "items": COUNT, "description": "Which layers are like this, from 0."},
-            "pattern": _nullable({"type": "object", "additionalProperties": True}),
+            "type": _nullable(described("string", "Of its pattern.")),
             "window": SEEING["window"],
             "is_causal": {"type": "boolean"},
             "pairs": _nullable(described("integer", "Of query and key that are visible: exact.")),
@@ -156,7 +156,7 @@ PatternLayer = component(
             "bytes_read": _nullable(BYTES_READ),
         },
         required=(
-            "layers", "pattern", "window", "is_causal", "pairs", "density", "closed_form", "tiles",
+            "layers", "type", "window", "is_causal", "pairs", "density", "closed_form", "tiles",
             "bytes_read",
         ),
     ),
@@ -301,7 +301,7 @@ def _layer(number: int, kind: Seeing, layer: LayerFigures, asked: PatternQuestio
     }
     return {
         "layers": [index for index, each in enumerate(asked.order) if each == number],
-        "pattern": kind.pattern,
+        "type": kind.pattern["type"] if kind.pattern else None,
         "window": list(kind.window),
         "is_causal": kind.is_causal,
         "pairs": layer.pairs,

@@ -134,7 +134,7 @@ def _remembered(asked: Asked, count: int, pointer: str) -> tuple[Pairs, Memories
         )
     except ValueError:
         detail = (
-            f"of {count:,} keys in {asked.d_k} dimensions two are the same to nine digits, so that nothing "
+            f"of {count:,} keys two are the same to nine digits where d_k is {asked.d_k}, so that nothing "
             "tells their values apart: raise d_k, lower the count, or draw with another seed"
         )
         raise SpecError([FieldProblem(pointer, "not-distinct", detail)]) from None
@@ -218,14 +218,20 @@ def _asked(reader: ObjectReader, task: str) -> Asked:
         return _own(reader, task)
     count = reader.integer(COUNTED[task], DEFAULT_COUNT, 1, LIMITS["pairs"])
     is_different = task == "copy" and "vocabulary" in reader.fields and not reader.has("vocabulary")
-    vocabulary = None if is_different else _vocabulary(reader, DEFAULT_VOCABULARY, 1)
+    vocabulary = None if is_different else _vocabulary(reader, DEFAULT_VOCABULARY)
     return Asked(task, count, _d_k(reader, task), vocabulary, read_seed(reader))
 
 
 def _own(reader: ObjectReader, task: str) -> Asked:
     """Pairs or a sequence of the reader's own."""
     symbols = _symbols(reader)
-    vocabulary = _vocabulary(reader, max(symbols, default=0) + 1, max(symbols, default=0) + 1)
+    needed = max(symbols, default=0) + 1
+    vocabulary = _vocabulary(reader, needed)
+    if vocabulary < needed:
+        detail = (
+            f"symbol {needed - 1} is one of at least {needed}, not of {vocabulary}: raise it, or leave it out"
+        )
+        reader.problems.add(reader.at("vocabulary"), "out-of-range", detail)
     chosen = np.array(symbols, dtype=np.int64)
     if task == "copy":
         return Asked(task, len(symbols), _d_k(reader, task), vocabulary, symbols=chosen)
@@ -249,8 +255,8 @@ def _d_k(reader: ObjectReader, task: str) -> int:
     return d_k
 
 
-def _vocabulary(reader: ObjectReader, default: int, least: int) -> int:
-    return reader.integer("vocabulary", default, least, LIMITS["vocabulary"])
+def _vocabulary(reader: ObjectReader, default: int) -> int:
+    return reader.integer("vocabulary", default, 1, LIMITS["vocabulary"])
 
 
 def _contradicted(reader: ObjectReader, names: Sequence[str], why: str) -> None:
@@ -342,7 +348,7 @@ def _sweep(body: ObjectReader, asked: Asked) -> list[int]:
         _contradicted(body, ["sweep"], "a sweep draws others, and these are your own")
     if body.problems.under(reader.pointer):
         return []
-    counts = read_list(reader, "counts", LIMITS["counts"], "counts")
+    counts = read_list(reader, "counts", LIMITS["counts"], "numbers of pairs")
     for index, count in enumerate(counts):
         pointer = item_pointer(reader, "counts", index)
         if not is_integer(count):
@@ -362,7 +368,8 @@ def _check_products(reader: ObjectReader, asked: Asked, counts: Sequence[int]) -
             f"this takes {products:,} products (for N pairs, N² (d_k + V + 128) + 2 N d_k V); at most "
             f"{LIMITS['products']:,} are computed: fewer pairs, dimensions or symbols"
         )
-        where = join(reader.at("sweep"), "counts") if counts else reader.at(COUNTED[asked.task])
+        drawn = join(reader.at("sweep"), "counts") if counts else reader.at(COUNTED[asked.task])
+        where = drawn if asked.symbols is None else reader.at("symbols")
         reader.problems.add(where, "too-large", detail, TOO_LARGE)
 
 

@@ -252,8 +252,8 @@ def _follow(order: Sequence[int], masks: list[Array], token: int, possible: int)
 
 def _unheard(end: End, layers: int, pairs: int) -> str:
     if end is End.FIXED:
-        return f"However many such layers there are, {pairs:,} pairs are never heard."
-    return f"After layer {layers} {pairs:,} pairs are still unheard; no more were tried: {end.value}."
+        return f"Pairs that are never heard, however many such layers there are: {pairs:,}."
+    return f"Pairs that are still unheard after layer {layers}: {pairs:,}. No more were tried: {end.value}."
 
 
 def _cone(asked: PatternQuestion, masks: list[Array], notes: list[str]) -> list[Runs] | None:

@@ -17,7 +17,7 @@ from kernels.spec.reader import ObjectReader
 MAX_LEN = 2**20
 MAX_LAYERS = 256
 MAX_HEAD_DIM = 1024
-MAX_LISTED = 2**19  # numbers in the lists of all patterns
+MAX_LISTED = 2**18  # numbers in the lists of all patterns
 MAX_DRAWN = 2**22  # words from which the random blocks of all patterns are drawn
 DEFAULT_BLOCK = 64
 ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
@@ -85,8 +85,10 @@ def parse_pattern_question(body: object) -> PatternQuestion:
     kinds, order = _distinct(layers)
     _check_draws(kinds, length, problems)
     problems.raise_if_any()
-    token = reader.integer("token", _usual_token(kinds, length), 0, length - 1)
+    token = reader.integer_or_null("token", 0, length - 1)
     problems.raise_if_any()
+    if token is None:
+        token = _usual_token(kinds, length)
     return PatternQuestion(length, kinds, order, token, block_m, block_n, head_dim, v_head_dim, dtype)
 
 

@@ -341,7 +341,7 @@ WRONG = {
         {"task": "recall", "pairs": 3, "d_k": 1},
         422,
         "/d_k",
-        ["3 keys in 1 dimensions", "raise d_k"],
+        ["3 keys", "d_k is 1", "raise d_k"],
     ),
     "two of a sweep that cannot differ": (
         "recall",
@@ -436,7 +436,7 @@ WRONG = {
         {"task": "copy", "symbols": [3, 1], "vocabulary": 3},
         422,
         "/vocabulary",
-        ["between 4", "3"],
+        ["symbol 3", "at least 4", "not of 3"],
     ),
     "a symbol that is a word": ("recall", {"task": "copy", "symbols": ["a"]}, 400, "/symbols/0", ['"a"']),
     "a negative symbol": ("recall", {"task": "copy", "symbols": [0, -1]}, 422, "/symbols/1", ["-1", "1023"]),

@@ -133,7 +133,7 @@ def test_dilated_layers_with_strides_of_their_own() -> None:
     same = stack([4] * 7)
     assert same.stack.reach == (28, 0, True)
     assert same.stack.layers_to_hear_all is None
-    assert "However many such layers there are, 6,144 pairs are never heard." in same.notes
+    assert "Pairs that are never heard, however many such layers there are: 6,144." in same.notes
 
 
 def test_equal_layers_are_followed_beyond_the_stack() -> None:
