@@ -38,6 +38,7 @@ def test_jamba_from_its_fields_alone():
     assert jamba.cache_bytes(2**18) == 4 * GIB
     assert jamba.all_attention_bytes(2**18) == 32 * GIB
     assert stack_of(attention_every=None, attention_layers=4) == jamba
+    assert stack_of(num_layers=31).attention_layers == 3  # the 8th, the 16th and the 24th
 
 
 def test_a_hybrid_is_what_its_published_config_is():

@@ -105,6 +105,18 @@ def test_layers_of_windows_until_all_is_heard(n: int, window: list[Any] | None, 
     assert found.stack.layers_to_hear_all == (needed[0] if needed else None)
 
 
+def test_windows_that_hold_everything_or_are_causality_leave_closed_forms() -> None:
+    chunks = {"type": "chunked", "size": 5}
+    for window in ([11, 11], [None, 2**53], [11, 0], [None, 0]):
+        (layer,) = figures_of(len=12, pattern=chunks, window=window).layers
+        assert layer.closed_form is not None
+        assert layer.pairs == np.count_nonzero(mask_of(chunks, 12, window=tuple(window)))
+    for window in ([10, 11], [11, 10], [10, 0]):
+        assert figures_of(len=12, pattern=chunks, window=window).layers[0].closed_form is None
+    (layer,) = figures_of(len=MAX_LEN, window=[MAX_LEN - 2, 0]).layers
+    assert layer.pairs == MAX_LEN * (MAX_LEN + 1) // 2 - 1
+
+
 def test_mistral_s_reach_is_a_bound_for_any_length() -> None:
     found = figures_of(len=2**17, window=[4096, 0], num_layers=32)
     assert found.stack.reach == (131_072, 0, False)
