@@ -7,10 +7,10 @@ from django.utils.translation import gettext_lazy as _
 
 from kernels.registry import ENGINES, Engine
 from kernels.spec.families import PLAIN, REPLACING
-from kernels.spec.results import GRADIENTS, RESULTS
+from kernels.spec.results import GRADIENTS, RESULTS, ROWS
 
 ARRAYS = PLAIN.required
-USUAL_RETURNS = ("out", "lse", "weights")
+USUAL_RETURNS = ("out", "lse", "weights", *ROWS)  # what is of queries alone is small
 # What of the form's own fields an engine must have, by its name among the registry's features.
 FEATURES_OF_FIELDS = {"causal": "causal", "alignment": "causal", "scale": "scale"}
 # Results that are of an input beside q, k and v, for which the form has no field.

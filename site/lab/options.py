@@ -72,7 +72,7 @@ def choice_name(schema: Schema, value: Any, null: str) -> str:
     words = {"": "null", "true": _("yes"), "false": _("no")}
     name = text_of(value)
     name = words[name] if value is None or isinstance(value, bool) else name
-    return _("{choice} (default)").format(choice=name) if same(value, schema["default"]) else name
+    return _("{choice} (default)").format(choice=name) if value == schema["default"] else name
 
 
 def types(schema: Schema) -> list[str]:
@@ -120,9 +120,4 @@ def chosen(schemas: Mapping[str, Schema], state: Mapping[str, Any]) -> dict[str,
         name: value_of(schema, str(state.get(control(name), text_of(schema["default"]))))
         for name, schema in schemas.items()
     }
-    return {name: value for name, value in found.items() if not same(value, schemas[name]["default"])}
-
-
-def same(value: Any, other: Any) -> bool:
-    """Equal as JSON has it: 1 is not true, though 1.0 is 1."""
-    return isinstance(value, bool) == isinstance(other, bool) and value == other
+    return {name: value for name, value in found.items() if value != schemas[name]["default"]}

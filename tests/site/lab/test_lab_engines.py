@@ -149,7 +149,7 @@ def test_what_differs_from_the_default_is_sent_with_its_type(client, invented, n
     assert {key: value for key, value in body.items() if key == "options"} == expected
     assert json.dumps(body.get("options", {})) == json.dumps(expected.get("options", {}))  # 1 is not true
     assert parse_run(body)
-    page = page_of(client, HOME, **invented, **{f"option_{name}": text})
+    page = page_of(client, HOME, **invented, returns="out", **{f"option_{name}": text})
     link = html.unescape(re.search(r'href="http://testserver(/en/lab/\?[^"]*)"', page)[1])
     from lab.forms import LabForm
 
@@ -250,7 +250,8 @@ def test_only_results_that_the_engine_has_are_offered_each_with_its_meaning(clie
     page = page_of(client, HOME, engine=engine)
     offered = ticks(page)
     assert set(offered) == ENGINES[engine].returns - {"dq", "dk", "dv"}  # they need dout, which has no field
-    assert {name for name, ticked in offered.items() if ticked} == set(offered) & {"out", "lse", "weights"}
+    usual = {"out", "lse", "weights", "centres", "kept_weight", "recall", "row_error", "chosen"}
+    assert {name for name, ticked in offered.items() if ticked} == set(offered) & usual
     assert page.count('<span class="meaning">') == len(offered)
 
 
