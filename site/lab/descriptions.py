@@ -3,7 +3,7 @@
 import re
 
 # "Tokens to a chunk; null: what suits the machine." So a description says what null stands for.
-NULL_CLAUSE = re.compile(r"[;,]?\s*\(?\bnull: ((?:[^;.()]|\.(?=\d))+)\)?")
+NULL_CLAUSE = re.compile(r"[;,]?\s*\(?\b[Nn]ull: ((?:[^;.()]|\.(?=\d))+)\)?")
 
 
 def explained(description: str) -> tuple[str, str]:

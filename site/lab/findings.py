@@ -6,7 +6,7 @@ How a figure is written follows from its name and its description: `…_bytes` a
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +30,7 @@ class Found:
     text: str = ""
     items: list[str] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
-    rows: list[list[str]] = field(default_factory=list)
+    rows: list[tuple[str, list[str]]] = field(default_factory=list)  # (name or "", cells)
     parts: "list[Found]" = field(default_factory=list)
     total: int = 0  # of items or rows; more than are shown where the others are left to the JSON
 
@@ -49,8 +49,11 @@ def figure(name: str, value: Any, description: str = "") -> Found:
     meaning, null = explained(description)
     label = label_of(name)
     if isinstance(value, Mapping) and value:
-        parts = [figure(key, value[key]) for key in in_order(value, description)]
-        return Found(label, meaning, parts=parts)
+        names = in_order(value, description)
+        if len(names) > 1 and all(isinstance(value[key], Mapping) for key in names):
+            columns, rows = table_of([value[key] for key in names], description, [*map(label_of, names)])
+            return Found(label, meaning, columns=["", *columns], rows=rows, total=len(names))
+        return Found(label, meaning, parts=[figure(key, value[key]) for key in names])
     is_share = SHARE.search(f"{name.replace('_', ' ')} {meaning}") is not None
     if isinstance(value, list) and value:
         columns, rows = table_of(value, description)
@@ -60,16 +63,20 @@ def figure(name: str, value: Any, description: str = "") -> Found:
     return Found(label, meaning, text=text)
 
 
-def table_of(value: list[Any], description: str) -> tuple[list[str], list[list[str]]]:
-    """(columns, rows) of a list of objects, or of lists; neither of any other."""
+def table_of(
+    value: list[Any], description: str, names: Sequence[str] = ()
+) -> tuple[list[str], list[tuple[str, list[str]]]]:
+    """(columns, rows) of a list of objects, or of lists; neither of any other. names: those of rows."""
     if all(isinstance(row, Mapping) for row in value):
-        columns = in_order(dict.fromkeys(key for row in value for key in row), description)
-        rows = [[written(key, row.get(key)) for key in columns] for row in value[:MAX_ROWS]]
-        return [label_of(key) for key in columns], rows
-    if all(isinstance(row, list) for row in value):
+        keys = in_order(dict.fromkeys(key for row in value for key in row), description)
+        columns = [label_of(key) for key in keys]
+        rows = [[written(key, row.get(key)) for key in keys] for row in value[:MAX_ROWS]]
+    elif all(isinstance(row, list) for row in value):
         rows = [[written("", item) for item in row[:MAX_ITEMS]] for row in value[:MAX_ROWS]]
-        return [str(i) for i in range(max(map(len, rows)))], rows
-    return [], []
+        columns = [str(i) for i in range(max(map(len, rows)))]
+    else:
+        return [], []
+    return columns, [(names[i] if names else "", row) for i, row in enumerate(rows)]
 
 
 def label_of(name: str) -> str:

@@ -7,14 +7,14 @@ from django.utils.translation import gettext_lazy as _
 
 from kernels.registry import ENGINES, Engine
 from kernels.spec.families import PLAIN, REPLACING
-from kernels.spec.results import GRADIENTS, RESULTS, ROWS
+from kernels.spec.results import DRAWN, GRADIENTS, RESULTS, ROWS
 
 ARRAYS = PLAIN.required
 USUAL_RETURNS = ("out", "lse", "weights", *ROWS)  # what is of queries alone is small
 # What of the form's own fields an engine must have, by its name among the registry's features.
 FEATURES_OF_FIELDS = {"causal": "causal", "alignment": "causal", "scale": "scale"}
-# Results that are of an input beside q, k and v, for which the form has no field.
-NEEDING_MORE = frozenset(GRADIENTS)
+# Results that need dout, for which the form has no field.
+NEEDING_MORE = frozenset({*GRADIENTS, *DRAWN})
 
 # Results: what each is called, and what it says.
 MEANINGS: dict[str, tuple[Any, Any]] = {

@@ -100,7 +100,16 @@ def test_objects_are_shown_within_and_rows_in_the_order_of_the_description():
     rows = [{"low": 0.5, "share": 0.25, "features": 4, "cache_bytes": 2048}, {"features": 16, "low": None}]
     found = figure("spread", rows, "by features the low end, a share, and the bytes of the cache")
     assert found.columns == ["features", "low", "share", "cache"]
-    assert found.rows == [["4", "0.5000", "25 %", "2.00 KiB"], ["16", "–", "–", "–"]]
+    assert found.rows == [("", ["4", "0.5000", "25 %", "2.00 KiB"]), ("", ["16", "–", "–", "–"])]
+
+
+def test_objects_of_objects_are_a_table_with_a_row_for_each(show):
+    costs = {"moving": {"error": 0.5, "variance": 2.0}, "none": {"error": 1.25, "variance": None}}
+    page = show(findings={"baselines": costs})
+    assert table(page, "baselines") == [
+        ["", "error", "variance"], ["moving", "0.5000", "2.000"], ["none", "1.250", "–"]
+    ]  # fmt: skip
+    assert '<th scope="row">moving</th>' in page
 
 
 def test_long_lists_are_cut_and_lead_to_all_of_it(show):
