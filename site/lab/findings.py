@@ -49,11 +49,10 @@ def figure(name: str, value: Any, description: str = "") -> Found:
     meaning, null = explained(description)
     label = label_of(name)
     if isinstance(value, Mapping) and value:
-        names = in_order(value, description)
-        if len(names) > 1 and all(isinstance(value[key], Mapping) for key in names):
-            columns, rows = table_of([value[key] for key in names], description, [*map(label_of, names)])
-            return Found(label, meaning, columns=["", *columns], rows=rows, total=len(names))
-        return Found(label, meaning, parts=[figure(key, value[key]) for key in names])
+        if len(value) > 1 and all(isinstance(item, Mapping) for item in value.values()):
+            columns, rows = table_of([*value.values()], description, [*map(label_of, value)])
+            return Found(label, meaning, columns=["", *columns], rows=rows, total=len(value))
+        return Found(label, meaning, parts=[figure(key, value[key]) for key in in_order(value, description)])
     is_share = SHARE.search(f"{name.replace('_', ' ')} {meaning}") is not None
     if isinstance(value, list) and value:
         columns, rows = table_of(value, description)

@@ -7,10 +7,10 @@ from django.utils.translation import gettext_lazy as _
 
 from kernels.registry import ENGINES, Engine
 from kernels.spec.families import PLAIN, REPLACING
-from kernels.spec.results import DRAWN, GRADIENTS, RESULTS, ROWS
+from kernels.spec.results import DRAWN, GRADIENTS, RESULTS
 
 ARRAYS = PLAIN.required
-USUAL_RETURNS = ("out", "lse", "weights", *ROWS)  # what is of queries alone is small
+USUAL_RETURNS = ("out", "lse", "weights")
 # What of the form's own fields an engine must have, by its name among the registry's features.
 FEATURES_OF_FIELDS = {"causal": "causal", "alignment": "causal", "scale": "scale"}
 # Results that need dout, for which the form has no field.
@@ -35,7 +35,7 @@ MEANINGS: dict[str, tuple[Any, Any]] = {
     "kept_weight": (_("kept weight"), _("the share of the exact weights on the keys that each query sees")),
     "recall": (_("recall"), _("the share of the best keys of each query that it sees")),
     "row_error": (_("row error"), _("how far each output is from exact attention")),
-    "chosen": (_("chosen keys"), _("the key that was drawn for each query")),
+    "chosen": (_("chosen key"), _("the first that was drawn for each query")),
     "dscores": (_("gradient of the scores"), _("exact")),
     "dscores_estimate": (_("gradient of the scores, estimated"), _("from what was drawn")),
     "dscores_variance": (_("variance of the estimate"), _("of one draw")),

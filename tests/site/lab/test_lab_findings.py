@@ -215,7 +215,7 @@ def test_numbers_of_each_query_stand_beside_its_output(show):
     chosen = np.array([[[3, 0, 12, -1]]])
     page = show(results={"chosen": chosen, "recall": np.array([[[1.0, 0.5, 0.25, 0.0]]])})
     rows = table(page, "Output")
-    assert rows[0] == ["query", "recall", "chosen keys", "0", "1"]
+    assert rows[0] == ["query", "recall", "chosen key", "0", "1"]
     assert [row[:3] for row in rows[1:]] == [
         ["0", "1.0000", "3"], ["1", "0.5000", "0"], ["2", "0.2500", "12"], ["3", "0", "−1"]
     ]  # fmt: skip
