@@ -7,7 +7,9 @@ A key belongs to its caller (token or address) and is kept for a day. The unique
 
 import datetime
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
@@ -22,6 +24,13 @@ GIVEN_UP = datetime.timedelta(minutes=2)
 # In the place of a resource, of a request that makes none.
 NOTHING = "nothing"
 REPLAYED = {"Idempotent-Replayed": "true"}
+
+
+class Row(Protocol):
+    pk: Any
+
+
+Made = TypeVar("Made", bound=Row)
 
 
 class Taken(Exception):
@@ -90,6 +99,32 @@ def reserve(key: Key, resource: str = "") -> None:
             )
     except IntegrityError:
         raise Taken from None
+
+
+def once(key: Key | None, again: Callable[[str], Made | None], make: Callable[[], Made]) -> tuple[Made, bool]:
+    """What `make` makes, or made when this request came before; and whether it did.
+
+    `make` runs in one transaction with the key, so it is to do nothing slow. `again` finds, by its `pk`, what
+    was made; None: it is gone, and is made anew.
+    """
+    if key is None:
+        return make(), False
+    for _ in range(3):  # whoever was first may fail and give the key back while we look
+        resource = find(key)
+        if resource is not None:
+            earlier = again(resource)
+            if earlier is not None:
+                return earlier, True
+            forget(key)
+        try:
+            with transaction.atomic():
+                reserve(key)
+                made = make()
+                complete(key, str(made.pk))
+        except Taken:
+            continue
+        return made, False
+    raise Problem(409, "Other requests use this Idempotency-Key just now.", kind="idempotency-in-flight")
 
 
 def note(key: Key) -> None:

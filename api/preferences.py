@@ -3,12 +3,15 @@
 import logging
 import re
 import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from django.conf import settings
 
 from api.errors import Problem
-from workers import runs
-from workers.models import Run
+from workers import events
+from workers.events import Awaited
+from workers.grading import submissions
 
 log = logging.getLogger(__name__)
 
@@ -38,20 +41,35 @@ def wait_seconds(header: str) -> int | None:
     return None
 
 
-def wait_for(run: Run, seconds: int | None, *, for_any_change: bool = False) -> bool:
-    """Wait for `run` (refreshed in place) to end, or to change at all; whether the wish was honored.
+def wait_for(row: Awaited, seconds: int | None, *, for_any_change: bool = False) -> bool:
+    """Wait for `row` (refreshed in place) to end, or to change at all; whether the wish was honored.
 
-    It is not when too many requests wait already: then the answer is the run as it is now.
+    It is not when too many requests wait already: then the answer is the row as it is now.
     """
     if seconds is None:
         return False
-    if run.is_terminal or seconds == 0:
+    if row.is_terminal or seconds == 0:
         return True
-    if not _waiting.acquire(blocking=False):
-        log.warning("run %s: too many requests wait already, answering at once", run.id)
-        return False
+    with _place_to_wait() as admitted:
+        if admitted:
+            events.wait(row, seconds, for_any_change=for_any_change)
+        return admitted
+
+
+def wait_for_all(ids: Sequence[str], seconds: int) -> dict[str, str]:
+    """{id: status} of submissions, once all have ended or the wish is fulfilled."""
+    with _place_to_wait() as admitted:
+        return submissions.wait_for_all(ids, seconds if admitted else 0)
+
+
+@contextmanager
+def _place_to_wait() -> Iterator[bool]:
+    """Whether there is one."""
+    admitted = _waiting.acquire(blocking=False)
+    if not admitted:
+        log.warning("too many requests wait already, answering at once")
     try:
-        runs.wait(run, seconds, for_any_change=for_any_change)
+        yield admitted
     finally:
-        _waiting.release()
-    return True
+        if admitted:
+            _waiting.release()

@@ -105,12 +105,6 @@ def get(run_id: str) -> Run:
     return Run.objects.get(pk=run_id)
 
 
-def wait(run: Run, seconds: float, *, for_any_change: bool = False) -> Run:
-    """`run`, refreshed, as soon as it is terminal (or changed at all), at the latest after `seconds`."""
-    events.wait(run, seconds, for_any_change=for_any_change)
-    return run
-
-
 def ahead(run: Run) -> int:
     """How many queued runs were submitted to the same queue before this one."""
     if run.status != Status.QUEUED:

@@ -153,7 +153,8 @@ def _take() -> list[Delivery]:
     """Deliveries that are due, leased: another process leaves them alone for a while."""
     now = timezone.now()
     due = Delivery.objects.filter(next_try_at__lte=now).select_related("endpoint").order_by("next_try_at")
-    taken, of_endpoint = [], Counter[str]()
+    taken: list[Delivery] = []
+    of_endpoint = Counter[str]()
     for delivery in due[: 8 * AT_ONCE]:
         of_endpoint[delivery.endpoint_id] += 1
         if of_endpoint[delivery.endpoint_id] > OF_ONE_ENDPOINT or len(taken) >= AT_ONCE:

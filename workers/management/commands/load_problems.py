@@ -31,20 +31,20 @@ class Command(BaseCommand):
             self.stdout.write(f"{len(files)} problems, {new} new or changed")
 
     def _load(self, path: Path, verbosity: int) -> bool:
-        from kernels import grading
+        from kernels.grading.mutants import matrix
+        from kernels.grading.problem import parse_problem
         from kernels.spec import SpecError
         from workers.grading import problems
         from workers.grading.models import COURSE
 
         try:
-            problem = grading.parse_problem(read(path))
+            problem = parse_problem(read(path))
         except (SpecError, ValueError, yaml.YAMLError) as error:
             raise CommandError(f"{path}: {error}") from error
         version, is_new = problems.save(COURSE, problem)
         if version.published_at is None:
-            matrix = grading.matrix(problem).to_dict()
             try:
-                problems.publish(version, matrix)
+                problems.publish(version, matrix(problem).to_dict())
             except problems.Survivors as error:
                 raise CommandError(f"{path}: {error}") from error
         if is_new and verbosity:

@@ -1,0 +1,99 @@
+"""Inputs of several cases as JSON, or as one file."""
+
+import io
+import math
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import numpy as np
+from django.http import HttpResponse
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.response import Response
+from safetensors import numpy as safetensors
+
+from api.errors import Problem
+from api.runs.representation import MAX_INLINE_ELEMENTS
+from kernels.arrays import to_jsonable
+from kernels.spec.problems import show
+
+Array = np.ndarray[Any, np.dtype[Any]]
+KEPT = ("key", "seed", "version")  # of a query, in the links to its arrays
+FORMATS = ("json", "npz", "safetensors", "npy")
+PARAMETERS = [
+    OpenApiParameter("format", str, enum=FORMATS, description="Of the answer; `npy`: one array alone."),
+    OpenApiParameter("array", str, description="With `format=npy`: which, as `<case>/q`."),
+]
+
+
+def respond(
+    request: Request, head: dict[str, Any], cases: Mapping[str, Mapping[str, Any]], stem: str
+) -> HttpResponse:
+    """The document of `cases`, whose arrays are numpy's; or, as `?format=` has it, a file of the arrays."""
+    wanted = request.query_params.get("format", "json")
+    if wanted not in FORMATS:
+        raise Problem(400, f"format must be one of {', '.join(FORMATS)}, not {show(wanted)}.")
+    if wanted == "json":
+        return Response({**head, "cases": _document(request, cases)})
+    members = {
+        f"{case}/{name}": value
+        for case, values in cases.items()
+        for name, value in values.items()
+        if isinstance(value, np.ndarray)
+    }
+    if wanted == "npy":
+        name = request.query_params.get("array", "")
+        if name not in members:
+            raise Problem(404, f"There is no array {show(name)} here; there are {', '.join(members)}.")
+        return _file(request, _npy(members[name]), f"{stem}.npy")
+    content = _npz(members) if wanted == "npz" else _safetensors(members)
+    return _file(request, content, f"{stem}.{wanted}")
+
+
+def _document(request: Request, cases: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    here = request._request.build_absolute_uri(request._request.path)
+    asked = {name: value for name, value in request.query_params.items() if name in KEPT}
+
+    def shown(case: str, name: str, value: Any) -> Any:
+        if not isinstance(value, np.ndarray):
+            return value
+        if math.prod(value.shape) <= MAX_INLINE_ELEMENTS:
+            return to_jsonable(value)
+        query = urlencode({**asked, "format": "npy", "array": f"{case}/{name}"}, quote_via=quote)
+        return {
+            "artifact": f"{here}?{query}",
+            "shape": list(value.shape),
+            "dtype": value.dtype.name,
+        }
+
+    return {
+        case: {name: shown(case, name, value) for name, value in values.items()}
+        for case, values in cases.items()
+    }
+
+
+def _npy(array: Array) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _npz(members: Mapping[str, Array]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **members)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def _safetensors(members: Mapping[str, Array]) -> bytes:
+    return bytes(safetensors.save({name: np.asarray(array, order="C") for name, array in members.items()}))
+
+
+def _file(request: Request, content: bytes, name: str) -> HttpResponse:
+    # Random floats do not compress; without this the middleware would spend seconds on finding out.
+    request._request.META["HTTP_ACCEPT_ENCODING"] = "identity"
+    headers: dict[str, Any] = {
+        "Content-Disposition": f'attachment; filename="{name}"',
+        "X-Content-Type-Options": "nosniff",
+    }
+    return HttpResponse(content, content_type="application/octet-stream", headers=headers)

@@ -1,0 +1,238 @@
+"""/api/v1/assignments: problems given to students."""
+
+import datetime
+from typing import Any
+from urllib.parse import quote
+
+from django.http import Http404, HttpResponse
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from api import idempotency, parsers
+from api.errors import Problem
+from api.grading import arrays, bodies, keys, representation, schema
+from api.grading.access import GradingView
+from api.models import AUTHOR, ApiToken
+from api.openapi import problems
+from api.pagination import NewestFirst
+from api.pure import PureView
+from api.views import AnyAccept
+from kernels.spec import FieldProblem, SpecError
+from workers.grading import assignments, judging
+from workers.grading import problems as rows
+from workers.grading.models import USER_REF_LENGTH, Assignment
+
+TAGS = ["assignments"]
+KEY = OpenApiParameter("key", str, description="A student's key, where there is no token.")
+CURSOR = [
+    OpenApiParameter("cursor", str, description="From `next` or `previous`."),
+    OpenApiParameter("limit", int, description="Rows per page, at most 100."),
+]
+
+
+class AssignmentsView(GradingView):
+    scope = AUTHOR
+
+    @extend_schema(
+        operation_id="list_assignments",
+        summary="My assignments",
+        description="The newest first. Needs a token with the scope author.",
+        tags=TAGS,
+        parameters=CURSOR,
+        responses={200: schema.AssignmentPage, **problems(400, 401, 403, 429)},
+    )
+    def get(self, request: Request) -> Response:
+        self.require(AUTHOR)
+        mine = Assignment.objects.filter(owner=self.caller.owner).select_related("problem_version__problem")
+        pages = NewestFirst()
+        page = pages.paginate_queryset(mine, request, view=self) or []
+        return pages.get_paginated_response([representation.assignment(row) for row in page])
+
+    @extend_schema(
+        operation_id="create_assignment",
+        summary="Give a problem to students",
+        description=(
+            "Draws the secret seed from which every student's inputs follow. Its SHA-256 is told at once, "
+            "the seed itself after the last due date, so that anybody can check that nobody was favoured."
+        ),
+        tags=TAGS,
+        request={"application/json": schema.AssignmentRequest},
+        responses={201: schema.Assignment, **problems(400, 401, 403, 409, 413, 415, 422, 429, 503)},
+    )
+    def post(self, request: Request) -> Response:
+        self.require(AUTHOR)
+        body = parsers.json_body(request)
+        key = self.idempotency_key(parsers.body_digest(request))
+        new = bodies.assignment(body)
+        row, replayed = idempotency.once(key, self._again, lambda: self._create(new))
+        headers = {
+            "Location": representation.address(request._request, "assignment", assignment_id=row.id),
+            **(idempotency.REPLAYED if replayed else {}),
+        }
+        return Response(representation.assignment(row), status=201, headers=headers)
+
+    def _again(self, assignment_id: str) -> Assignment | None:
+        return Assignment.objects.filter(pk=assignment_id).first()
+
+    def _create(self, new: bodies.NewAssignment) -> Assignment:
+        problem = rows.find(new.problem, self.caller.owner)
+        if problem is None:
+            detail = f"there is no problem {new.problem!r}; GET /api/v1/problems lists those that you may use"
+            raise SpecError([FieldProblem("/problem", "not-found", detail)])
+        version = problem.versions.filter(published_at__isnull=False)
+        if new.version is not None:
+            version = version.filter(number=new.version)
+        found = version.first()
+        if found is None:
+            pointer = "/problem" if new.version is None else "/problem_version"
+            detail = f"publish it first: POST /api/v1/problems/{problem.slug}/publish"
+            raise SpecError([FieldProblem(pointer, "not-published", detail)])
+        points = judging.problem_of(found).max_score
+        fields = {**new.fields, "total_points": new.fields["total_points"] or points}
+        if not fields["total_points"]:
+            detail = "the cases of this problem have no points; say total_points"
+            raise SpecError([FieldProblem("/total_points", "required", detail)])
+        return assignments.create(self.caller.owner, found, **fields)
+
+
+class AssignmentView(GradingView):
+    @extend_schema(
+        operation_id="get_assignment",
+        summary="An assignment",
+        description="For who teaches, and for who has a token or a key for it.",
+        tags=TAGS,
+        parameters=[KEY],
+        responses={200: schema.Assignment, **problems(401, 404, 429)},
+    )
+    def get(self, request: Request, assignment_id: str) -> Response:
+        return Response(representation.assignment(self.find_assignment(assignment_id).assignment))
+
+    @extend_schema(
+        operation_id="change_assignment",
+        summary="Change dates, or publish grades",
+        description="Once its seed is known, an assignment cannot be opened again (409).",
+        tags=TAGS,
+        request={"application/json": schema.AssignmentChange},
+        responses={200: schema.Assignment, **problems(400, 401, 403, 404, 409, 413, 415, 422, 429)},
+    )
+    def patch(self, request: Request, assignment_id: str) -> Response:
+        access = self.find_assignment(assignment_id)
+        access.require_staff()
+        row = access.assignment
+        now = {name: getattr(row, name) for name in bodies.DATES}
+        changes = bodies.assignment_change(parsers.json_body(request), now)
+        was_closed = assignments.phase(row, timezone.now()) == assignments.Phase.CLOSED
+        for name, value in changes.items():
+            setattr(row, name, value)
+        if was_closed and assignments.phase(row, timezone.now()) != assignments.Phase.CLOSED:
+            raise Problem(409, "The seed of this assignment is known by now; make a new assignment instead.")
+        if changes:
+            row.save(update_fields=list(changes))
+        return Response(representation.assignment(row))
+
+
+class VariantView(GradingView):
+    content_negotiation_class = AnyAccept
+
+    @extend_schema(
+        operation_id="get_variant",
+        summary="The inputs of a student",
+        description=(
+            "The same every time, and different for every `user_ref`. Arrays are lists up to 65,536 numbers, "
+            "else links; with `format` the whole is a file whose members are `<case>/q` …"
+        ),
+        tags=TAGS,
+        parameters=[KEY, *arrays.PARAMETERS],
+        responses={
+            (200, "application/json"): OpenApiResponse(schema.Variant, "The arrays by case and name."),
+            (200, "application/octet-stream"): OpenApiTypes.BINARY,
+            **problems(400, 401, 403, 404, 409, 429),
+        },
+    )
+    def get(self, request: Request, assignment_id: str, user_ref: str) -> HttpResponse:
+        access = self.find_assignment(assignment_id)
+        if not access.may_act_for(user_ref):
+            raise Http404
+        if not 0 < len(user_ref) <= USER_REF_LENGTH or not user_ref.isprintable():
+            raise Problem(400, f"A user_ref has 1 to {USER_REF_LENGTH} printable characters.")
+        assignment = access.assignment
+        if not access.is_staff and assignments.phase(assignment, timezone.now()) == UNRELEASED:
+            raise Problem(409, str(assignments.NotOpen(assignment, UNRELEASED)), kind="not-open")
+        number = assignments.next_number(assignment, user_ref)
+        inputs = judging.inputs_of(assignment, user_ref, number)
+        head: dict[str, Any] = {
+            "user_ref": user_ref,
+            "problem": assignment.problem_version.problem.slug,
+            "problem_version": assignment.problem_version.number,
+            "attempt": number,
+        }
+        return arrays.respond(request, head, inputs, f"{assignment.id}-inputs")
+
+
+UNRELEASED = assignments.Phase.UNRELEASED
+
+
+class TokensView(GradingView):
+    @extend_schema(
+        operation_id="create_submit_token",
+        summary="A token that hands in",
+        description=(
+            "For this assignment only, for any student: what an autograder's harness holds. Shown this once."
+        ),
+        tags=TAGS,
+        request={"application/json": schema.TokenRequest},
+        responses={201: schema.Token, **problems(400, 401, 403, 404, 409, 413, 415, 422, 429, 503)},
+    )
+    def post(self, request: Request, assignment_id: str) -> Response:
+        access = self.find_assignment(assignment_id)
+        access.require_staff()
+        body = parsers.json_body(request)
+        key = self.idempotency_key(parsers.body_digest(request))
+        new = bodies.token(body)
+        if key and idempotency.find(key) is not None:
+            raise Problem(409, "This request made its token already, which was shown that once.")
+        days = new.expires_days
+        expires_at = timezone.now() + datetime.timedelta(days=days) if days else None
+        user = self.request.auth.user if isinstance(self.request.auth, ApiToken) else None
+        token, text = ApiToken.issue(new.name, expires_at, user=user, assignment=access.assignment)
+        if key:
+            idempotency.note(key)
+        document = {"name": token.name, "token": text, "scopes": token.scopes, "expires_at": expires_at}
+        return Response(document, status=201)
+
+
+class KeysView(PureView, GradingView):
+    @extend_schema(
+        operation_id="student_keys",
+        summary="The keys of students",
+        description=(
+            "A key acts for one student at this assignment, as `?key=…`: for a link to each. The same "
+            "student has the same key, and nothing is kept."
+        ),
+        tags=TAGS,
+        request={"application/json": schema.KeysRequest},
+        responses={200: schema.Keys, **problems(400, 401, 403, 404, 409, 413, 415, 422, 429, 503)},
+    )
+    def post(self, request: Request, assignment_id: str) -> Response:
+        self.find_assignment(assignment_id).require_staff()
+        return self.answer(request, lambda body: self._keys(assignment_id, bodies.user_refs(body)))
+
+    def _keys(self, assignment_id: str, user_refs: list[str]) -> dict[str, Any]:
+        where = {"assignment_id": assignment_id}
+        submissions = representation.address(self.request._request, "submissions", **where)
+        variants = representation.address(self.request._request, "variant", **where, user_ref="x")[:-1]
+        found = []
+        for user_ref in user_refs:
+            key = keys.Student(assignment_id, user_ref).key
+            found.append(
+                {
+                    "user_ref": user_ref,
+                    "key": key,
+                    "variant": f"{variants}{quote(user_ref)}?key={key}",
+                    "submissions": f"{submissions}?key={key}",
+                }
+            )
+        return {"keys": found}

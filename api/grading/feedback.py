@@ -1,0 +1,145 @@
+"""A submission as JSON: how much of its verdict is shown to whom, and when.
+
+Two things hide: the assignment's `feedback` says how much of a verdict a student reads at all, and a case's
+`visibility` from when its numbers are shown. Whoever teaches asks for everything with `?view=staff`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from workers.grading import assignments
+from workers.grading.assignments import FULL, NOTHING, SCORES, Phase
+from workers.grading.models import Assignment, State, Submission
+
+INTERNAL_ERROR = "internal_error"
+NO_VERDICT: dict[str, Any] = {
+    "verdict": None,
+    "reason": None,
+    "score": None,
+    "max_score": None,
+    "tests": [],
+    "numerics": None,
+    "hypotheses": [],
+    "notes": [],
+}
+
+
+@dataclass(frozen=True)
+class View:
+    """What is shown: a level of feedback, and the visibilities whose numbers are."""
+
+    level: str
+    visible: frozenset[str]
+
+    @classmethod
+    def of_staff(cls, assignment: Assignment) -> "View":
+        everything = frozenset({"visible", "hidden", "after_due_date", "after_published"})
+        return cls(assignment.feedback.get("staff", FULL), everything)
+
+    @classmethod
+    def of_student(cls, assignment: Assignment, now: datetime, *, has_tries: bool) -> "View":
+        closed = assignments.phase(assignment, now) == Phase.CLOSED
+        situation = "after_due" if closed else "normal" if has_tries else "past_limit"
+        visible = {"visible"}
+        if closed:
+            visible.add("after_due_date")
+        if assignment.grades_published_at and assignment.grades_published_at <= now:
+            visible.add("after_published")
+        return cls(assignment.feedback.get(situation, FULL), frozenset(visible))
+
+
+READER = View(FULL, frozenset({"visible"}))  # of a problem without an assignment
+
+
+def view_of(submission: Submission, *, as_staff: bool) -> View:
+    assignment = submission.assignment
+    if as_staff:
+        return View.of_staff(assignment)
+    matters = assignment.feedback.get("past_limit") != assignment.feedback.get("normal")
+    has_tries = not matters or _has_tries(submission)
+    return View.of_student(assignment, timezone.now(), has_tries=has_tries)
+
+
+def _has_tries(submission: Submission) -> bool:
+    assignment = submission.assignment
+    if assignment.limit_count is None:
+        return True
+    mine = assignment.submissions.filter(user_ref=submission.user_ref, counts_towards_limit=True)
+    if assignment.limit_window_s:
+        since = timezone.now() - timedelta(seconds=assignment.limit_window_s)
+        mine = mine.filter(submitted_at__gt=since)
+    return mine.count() < assignment.limit_count
+
+
+def represent(submission: Submission, view: View, *, as_staff: bool) -> dict[str, Any]:
+    """The submission of the contract."""
+    return {
+        "id": submission.id,
+        "assignment": submission.assignment_id,
+        "external_id": submission.external_id,
+        "user_ref": submission.user_ref,
+        "attempt": submission.number,
+        "problem_version": submission.problem_version.number,
+        "submitted_at": submission.submitted_at,
+        "is_late": submission.is_late,
+        "deduction": submission.deduction,
+        "status": submission.status,
+        "counts_towards_limit": submission.counts_towards_limit,
+        "finished_at": submission.finished_at,
+        **_verdict(submission, view),
+        "feedback": view.level,
+        "fault": submission.fault or None,
+        "error": submission.error,
+        "earlier": submission.earlier if as_staff else [],
+    }
+
+
+def _verdict(submission: Submission, view: View) -> dict[str, Any]:
+    if submission.status == State.ERROR:
+        return {**NO_VERDICT, "verdict": INTERNAL_ERROR}
+    if submission.status != State.GRADED or view.level == NOTHING:
+        return NO_VERDICT
+    shown = judgement(submission.result or {}, view)
+    return {**shown, "score": submission.score, "max_score": submission.max_score}
+
+
+def judgement(result: Mapping[str, Any], view: View) -> dict[str, Any]:
+    """What a judge found, as far as `view` has it."""
+    shown = {name: result.get(name, empty) for name, empty in NO_VERDICT.items()}
+    shown["reason"] = shown["reason"] or None
+    if view.level not in (FULL, SCORES):
+        return {**NO_VERDICT, **{name: shown[name] for name in ("verdict", "reason", "score", "max_score")}}
+    shown["tests"] = [_test(test, view) for test in shown["tests"]]
+    hidden = [test for test in result.get("tests", ()) if test["visibility"] not in view.visible]
+    if hidden or view.level == SCORES:
+        shown |= _figures(shown["tests"] if view.level == FULL else [])
+    return shown
+
+
+def _test(test: Mapping[str, Any], view: View) -> dict[str, Any]:
+    if test["visibility"] not in view.visible:
+        kept = {name: test[name] for name in ("name", "number", "max_score", "visibility") if name in test}
+        return {
+            **kept,
+            "score": None,
+            "status": None,
+            "output": "",
+            "output_format": "text",
+            "tags": [],
+            "extra_data": {},
+        }
+    if view.level == SCORES:
+        return {**test, "output": "", "extra_data": {}}
+    return dict(test)
+
+
+def _figures(tests: list[dict[str, Any]]) -> dict[str, Any]:
+    """Those of the whole, from the tests that may be read: of the first that failed, else of the first."""
+    read = [test for test in tests if test["extra_data"]]
+    first = next((test for test in read if test["status"] == "failed"), read[0] if read else None)
+    data = first["extra_data"] if first else {}
+    return {"numerics": data.get("numerics"), "hypotheses": data.get("hypotheses", []), "notes": []}
