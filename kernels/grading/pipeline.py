@@ -21,7 +21,7 @@ from kernels.arrays import Array, round_to_dtype
 from kernels.operands import Operands, operands, rope_angles
 from kernels.patterns import pattern_mask
 from kernels.rope import rotate
-from kernels.spec.model import RunSpec
+from kernels.spec.model import Rope, RunSpec
 from kernels.spec.results import GRADIENTS
 
 Results = dict[str, Array]  # by the names of ``kernels.spec.results``, and "mask"
@@ -134,29 +134,32 @@ class Setting:
             rows=rows,
         )
 
-    def respecified(self, **attention: Any) -> Operands:
-        """The operands that another ``attention`` would have, on the same queries."""
-        spec = replace(self.spec, attention=replace(self.spec.attention, **attention))
-        made = resolve(spec, self.arrays)
-        return (made if self.rows is None else made.at(self.rows)).given
+    def turned(self, rope: Rope | None) -> dict[str, Array]:
+        """q and k as another RoPE turns them, or none."""
+        spec = replace(self.spec, attention=replace(self.spec.attention, rope=rope))
+        q, k = _queries_and_keys(spec, self.arrays, self.given.q_lens, self.given.kv_lens)
+        return {"q": q if self.rows is None else q[..., list(self.rows), :], "k": k}
 
 
 def resolve(spec: RunSpec, arrays: Mapping[str, Array]) -> Setting:
     """``spec`` canonical; ``arrays`` [students or 1, …], rounded; lengths are those of all students."""
     one = {name: array[0] for name, array in arrays.items()}
     shared = operands(spec, one, dtype=np.float64)
-    q, k = rotated(spec, arrays)
-    v = arrays["v"].astype(np.float64)
-    if "past_key" in arrays:
-        k, v = (
-            _joined(arrays[name].astype(np.float64), x) for name, x in (("past_key", k), ("past_value", v))
-        )
     q_lens, kv_lens = shared.q_lens, shared.kv_lens
-    k, v = _within(k, kv_lens), _within(v, kv_lens)
+    q, k = _queries_and_keys(spec, arrays, q_lens, kv_lens)
+    v = _within(_with_past("past_value", arrays["v"].astype(np.float64), arrays), kv_lens)
     dout = _within(arrays["dout"].astype(np.float64), q_lens) if "dout" in arrays else None
     attn_mask, bias = _masks(arrays.get("attn_mask"))
-    given = replace(shared, q=_within(q, q_lens), k=k, v=v, mask=None, bias=bias)
+    given = replace(shared, q=q, k=k, v=v, mask=None, bias=bias)
     return Setting(spec, arrays, given, dout, attn_mask, pattern_mask(spec, q_lens, kv_lens))
+
+
+def _queries_and_keys(
+    spec: RunSpec, arrays: Mapping[str, Array], q_lens: Array | None, kv_lens: Array | None
+) -> tuple[Array, Array]:
+    """As operands: turned, the past in front, zeros beyond the lengths."""
+    q, k = rotated(spec, arrays)
+    return _within(q, q_lens), _within(_with_past("past_key", k, arrays), kv_lens)
 
 
 def rotated(spec: RunSpec, arrays: Mapping[str, Array]) -> tuple[Array, Array]:
@@ -173,8 +176,11 @@ def rotated(spec: RunSpec, arrays: Mapping[str, Array]) -> tuple[Array, Array]:
         )
 
 
-def _joined(past: Array, fresh: Array) -> Array:
-    """Past and fresh tokens, where one of them is the same for all students."""
+def _with_past(name: str, fresh: Array, arrays: Mapping[str, Array]) -> Array:
+    """Past and fresh tokens, where one of them may be the same for all students."""
+    if name not in arrays:
+        return fresh
+    past = arrays[name].astype(np.float64)
     students = max(len(past), len(fresh))
     return np.concatenate([np.broadcast_to(x, (students, *x.shape[1:])) for x in (past, fresh)], axis=-2)
 

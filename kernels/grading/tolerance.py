@@ -9,20 +9,22 @@ bfloat16 round every intermediate result to it, with unit roundoff u, and a scor
 of many roundings are not of one sign; with r, the root of the sum of their squared bounds, they exceed 3r
 hardly ever (never, where nine or fewer are added). For the logit of key j,
 
-    r_j² = u²·(t²·(c·scale²·Σ q_i² k_ij² + 2 s_j²)              scaled q, the product; c = 1, or 5 with RoPE
+    r_j² = u²·(t²·(c·scale²·Σ q_i² k_ij² + 2 s_j²)              q and k, given and scaled; the product
              + 2 softcapped_j² + t² s_j²                         where there is a softcap
              + alibi_j² + bias_j² + 2 masked_j²                  where something is added
              + (masked_j − max)² + 3),                           minus the maximum, exp, the division
 
-with t the slope 1 − tanh² of the softcap, 1 without one. With g_j = P_j·(e^(3 r_j) − 1)/3, for small r_j the
-same as P_j·r_j, a right computation in that dtype is off by at most the above and
+with c = 4, or 8 with RoPE, and t the slope 1 − tanh² of the softcap, 1 without one. With g_j =
+P_j·(e^(3 r_j) − 1)/3, for small r_j the same as P_j·r_j, a right computation in that dtype is off by at most
+the above and
 
-    out      3·√(Σ g_j² (v_j − out)²) + 3u·√(Σ P_j² v_j²) + 3u·|out|, twice the largest |v| at most
+    out      3·√(Σ g_j² (v_j − out)²) + 3u·√(2 Σ P_j² v_j²) + 3u·|out|, twice the largest |v| at most
     lse      3·√(Σ g_j²) + 3u·(|lse| + 1)
     weights  3·√(g_j² + P_j²·Σ g²) + 3u·P_j
     scores   3u·√(c·scale²·Σ q_i² k_ij² + 2 s_j²); others 3 r_j
 
-and gradients likewise: dP = dO·Vᵀ rounded, P and Δ off by as much as they are.
+and gradients likewise: dP = dO·Vᵀ rounded, P and Δ off by as much as they are. What underflows in float16
+counts four times, for exponentials, weights and what is made of them.
 
 ``reference_err`` is measured: the largest error of this very computation in the dtype of the answer.
 """
@@ -214,9 +216,13 @@ class _Rounding(Bounds):
         apart = squares @ v2 - 2 * out * (squares @ v) + np.square(out) * total
         own = np.square(weights) @ v2
         found = {
-            "out": TIMES * np.sqrt(np.maximum(apart, 0.0)) + TIMES * u * (np.sqrt(own) + np.abs(out)),
+            "out": TIMES * np.sqrt(np.maximum(apart, 0.0))
+            + TIMES * u * (np.sqrt(2 * own) + np.abs(out))
+            + 4 * self.lost * np.abs(v).sum(-2, keepdims=True),
             "lse": TIMES * np.sqrt(total[..., 0]) + TIMES * u * (_finite(results["lse"]) + 1.0),
-            "weights": TIMES * np.sqrt(squares + np.square(weights) * total) + TIMES * u * weights,
+            "weights": TIMES * np.sqrt(squares + np.square(weights) * total)
+            + TIMES * u * weights
+            + 4 * self.lost,
             "scores": TIMES * products,
             "softcapped_scores": TIMES * roots,
             "masked_scores": TIMES * roots,
@@ -233,8 +239,8 @@ class _Rounding(Bounds):
         """The root of the sum of squares of a score, and r_j of a logit."""
         u, results, given = self.unit, self.results, self.given
         scores, masked = results["scores"], results["masked_scores"]
-        turned = 5.0 if self.rotated else 1.0
-        products = turned * np.square(given.scale * self._products()) + 2 * np.square(scores)
+        count = 8.0 if self.rotated else 4.0
+        products = count * np.square(given.scale * self._products()) + 2 * np.square(scores)
         squares = products
         if given.softcap:
             capped = results["softcapped_scores"]
