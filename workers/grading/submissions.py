@@ -265,14 +265,17 @@ def _take(rows: "QuerySet[Submission]", at_most: int, claim_id: str, task_id: st
     if connection.features.has_select_for_update_skip_locked:
         rows = rows.select_for_update(skip_locked=True)
     now = timezone.now()
-    return Submission.objects.filter(pk__in=rows.values("pk")[:at_most], status=State.QUEUED).update(
-        status=State.GRADING,
-        attempt=F("attempt") + 1,
-        claim=claim_id,
-        task_id=task_id,
-        started_at=now,
-        heartbeat_at=now,
-    )
+    with transaction.atomic():
+        # Fetched rather than nested: PostgreSQL may ask a nested query, and its LIMIT, once for every row.
+        ids = list(rows.values_list("pk", flat=True)[:at_most])
+        return Submission.objects.filter(pk__in=ids, status=State.QUEUED).update(
+            status=State.GRADING,
+            attempt=F("attempt") + 1,
+            claim=claim_id,
+            task_id=task_id,
+            started_at=now,
+            heartbeat_at=now,
+        )
 
 
 def beat(claimed: Claim) -> bool:
