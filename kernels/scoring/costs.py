@@ -10,9 +10,12 @@ hidden numbers of a pair:
     additive     (n + m)·a·d + 2·n·m·a            a sum and a multiply-add of each hidden number; n·m·a tanh
     concat       n·m·a·2d + n·m·a                 the same tanh
 
-Additive attention does with hidden numbers what dot products do with those of the vectors, but for the tanh:
-with a = d it takes twice the operations and n·m·d tanh on top, and no matrix product does it, which is why
-dot products won (Vaswani et al. 2017, §3.2.1: "much faster and more space-efficient in practice").
+Where a mask or a window leaves pairs out, n·m is how many are left. Additive attention does with hidden
+numbers what dot products do with those of the vectors, but for the tanh: with a = d it takes twice the
+operations and n·m·d tanh on top, and no matrix product does it, which is why dot products won (Vaswani et al.
+2017, §3.2.1: "much faster and more space-efficient in practice"). What matrix products, and so tensor cores,
+can do is counted apart: n·m·d of all that are products, the projections of additive, and all of concat but
+its last n·m·a, written out pair by pair.
 """
 
 from __future__ import annotations
@@ -37,19 +40,21 @@ class Cost(NamedTuple):
 
     multiply_adds: int
     functions: int = 0  # tanh, or roots
+    in_products: int = 0  # multiply-adds of matrix products
 
 
-def cost(name: str, sizes: Sizes) -> Cost:
-    """Of one of ``functions.SCORES``; keys count once for each query head that reads them."""
-    _, _, n, m, d_q, d_k, a = sizes
-    pairs = n * m
-    products, functions = {
-        "dot": (pairs * d_k, 0),
-        "scaled_dot": (pairs * d_k + pairs, 0),
-        "cosine": (pairs * d_k + 2 * (n + m) * d_k, n + m),
-        "general": (n * d_q * d_k + pairs * d_k, 0),
-        "additive": (a * (n * d_q + m * d_k) + 2 * pairs * a, pairs * a),
-        "concat": (pairs * a * (d_q + d_k) + pairs * a, pairs * a),
+def cost(name: str, sizes: Sizes, pairs: int | None = None) -> Cost:
+    """Of one of ``functions.SCORES``; keys count once for each query head that reads them. ``pairs``: how
+    many are scored, of all batch rows and heads together; None: all."""
+    batch, heads, n, m, d_q, d_k, a = sizes
+    every = batch * heads
+    pairs = every * n * m if pairs is None else pairs
+    general, hidden = every * n * d_q * d_k, every * a * (n * d_q + m * d_k)
+    return {
+        "dot": Cost(pairs * d_k, 0, pairs * d_k),
+        "scaled_dot": Cost(pairs * d_k + pairs, 0, pairs * d_k),
+        "cosine": Cost(pairs * d_k + 2 * every * (n + m) * d_k, every * (n + m), pairs * d_k),
+        "general": Cost(general + pairs * d_k, 0, general + pairs * d_k),
+        "additive": Cost(hidden + 2 * pairs * a, pairs * a, hidden),
+        "concat": Cost(pairs * a * (d_q + d_k) + pairs * a, pairs * a, pairs * a * (d_q + d_k)),
     }[name]
-    every = sizes.batch * sizes.heads
-    return Cost(every * products, every * functions)

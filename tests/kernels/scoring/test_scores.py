@@ -197,12 +197,18 @@ def test_costs_count_the_multiply_adds(name: str) -> None:
     found = cost(name, Sizes(2, 3, n, m, d, d, a))
     assert found.multiply_adds == 6 * (Counted.done + sums)
     assert found.functions == (6 * n * m * a if name in ("additive", "concat") else 0)
+    # What is not of matrix products: v·tanh of concat, and of additive the sum of both parts too.
+    beside = {"additive": 2, "concat": 1}.get(name, 0)
+    assert found.multiply_adds - found.in_products == 6 * n * m * a * beside
+    half = cost(name, Sizes(2, 3, n, m, d, d, a), pairs=3 * n * m)
+    assert half.functions == found.functions / 2
 
 
 def test_additive_takes_about_twice_the_operations_of_dot_and_a_tanh_for_each() -> None:
     sizes = Sizes(1, 8, 512, 512, 64, 64, 64)
     dot, additive, concat = (cost(name, sizes) for name in ("dot", "additive", "concat"))
-    assert dot == Cost(8 * 512 * 512 * 64)
+    assert dot == Cost(8 * 512 * 512 * 64, in_products=8 * 512 * 512 * 64)
+    assert additive.in_products == 8 * (512 + 512) * 64 * 64
     assert 2 < additive.multiply_adds / dot.multiply_adds < 2.3
     assert additive.functions == concat.functions == dot.multiply_adds
     assert concat.multiply_adds > 60 * additive.multiply_adds / 2.3
