@@ -69,7 +69,7 @@ def limits_nest(app_configs: Sequence[Any] | None, **kwargs: object) -> list[Che
 
 @register()
 def webhook_networks_are_networks(app_configs: Sequence[Any] | None, **kwargs: object) -> list[CheckMessage]:
-    wrong = []
+    wrong: list[CheckMessage] = []
     for network in settings.WEBHOOK_NETWORKS:
         try:
             ipaddress.ip_network(network)

@@ -15,6 +15,7 @@ from django.conf import settings
 
 from workers import health, runs
 from workers.celery import RUN_TASK
+from workers.grading import incidents, submissions, webhooks, work
 from workers.heart import Abandoned, Heart
 from workers.models import Kind, Run, Status
 from workers.processes import follow_parent
@@ -168,14 +169,20 @@ def warm_up(**kwargs: object) -> None:
 
 @shared_task(name="workers.reap")
 def reap() -> None:
-    settled = {what: count for what, count in runs.reap().items() if count}
-    if settled:
-        log.warning("reaper: %s", settled)
+    settled: dict[str, int] = {}
+    for reaper in (runs.reap, incidents.reap, work.reap):
+        try:
+            settled |= reaper()
+        except Exception:  # the others have their own to settle
+            log.exception("reaper: %s failed", reaper.__module__)
+    if any(settled.values()):
+        log.warning("reaper: %s", {what: count for what, count in settled.items() if count})
 
 
 @shared_task(name="workers.expire")
 def expire() -> None:
     housekeeping.send(sender=None)
-    count = runs.expire()
-    if count:
-        log.info("expired %d runs", count)
+    runs_expired, deliveries = runs.expire(), webhooks.expire()
+    submissions.expire_batches()
+    if runs_expired or deliveries:
+        log.info("expired %d runs, %d deliveries", runs_expired, deliveries)

@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from workers import events
 from workers.grading import assignments, scoring, sending, webhooks
-from workers.grading.models import WAITING, Answers, Assignment, State, Submission
+from workers.grading.models import WAITING, Answers, Assignment, State, Submission, SubmissionBatch
 from workers.models import new_id
 from workers.runs import AlreadyFinished, QueueFull
 
@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 # More at once would save nothing, and a grader that dies would lose them all.
 MOST_AT_ONCE = 128
+BATCH_KEPT = timedelta(days=2)
 LATER_SECONDS = 86_400  # when to ask again where there is no window: not soon
 
 
@@ -145,9 +146,9 @@ class _Ledger:
         except Refusal as refusal:
             return refusal
         except assignments.NotOpen as error:
-            refusal = Refusal(str(error))
-            refusal.__cause__ = error
-            return refusal
+            closed = Refusal(str(error))
+            closed.__cause__ = error
+            return closed
 
     def _earlier(self, draft: Draft) -> Submission | None:
         earlier = self.by_external_id.get(draft.external_id) if draft.external_id is not None else None
@@ -233,6 +234,11 @@ def wait_for_all(ids: Sequence[str], seconds: float) -> dict[str, str]:
         if not going_on or left <= 0:
             return found
         events.wait(Submission.objects.get(pk=going_on[-1]), left)
+
+
+def expire_batches() -> None:
+    """Forget what batches were answered, once their Idempotency-Key is forgotten."""
+    SubmissionBatch.objects.filter(created_at__lt=timezone.now() - BATCH_KEPT).delete()
 
 
 # --- For graders -----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from django.conf import settings
 
 from workers.celery import CHECK_TASK, GRADE_TASK, REGRADE_TASK
 from workers.grading import incidents, judging, problems, regrades, sending, submissions, webhooks, work
-from workers.grading.models import Assignment, Check, Regrade, State, Submission, WorkStatus
+from workers.grading.models import Assignment, Check, Regrade, State, Submission
 from workers.heart import Abandoned, Heart
 
 log = logging.getLogger(__name__)
@@ -101,10 +101,10 @@ def settle_lost_work(
         rows = Submission.objects.filter(assignment=args[0], status=State.GRADING, task_id=task_id)
         incidents.lost(rows, kind)
         sending.send_again(args[0])
-    model = {CHECK_TASK: Check, REGRADE_TASK: Regrade}.get(sender.name)
-    if model:
-        for row in model.objects.filter(pk=args[0], status=WorkStatus.RUNNING, task_id=task_id):
-            work.lost(row, "The process that computed this stopped without an answer.")
+    elif sender.name == CHECK_TASK:
+        work.child_lost(Check, args[0], task_id)
+    elif sender.name == REGRADE_TASK:
+        work.child_lost(Regrade, args[0], task_id)
 
 
 @shared_task(name="workers.deliver")

@@ -4,7 +4,7 @@ Like a submission's, but alone: `queued -> claim -> running -> finish | fail`, e
 """
 
 import logging
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from django.conf import settings
@@ -19,7 +19,8 @@ from workers.runs import problem
 
 log = logging.getLogger(__name__)
 
-KINDS: tuple[type[Check] | type[Regrade], ...] = (Check, Regrade)
+REAPED_AT_ONCE = 100
+STOPPED = "The process that computed this stopped without an answer."
 SomeWork = TypeVar("SomeWork", Check, Regrade)
 
 
@@ -73,6 +74,12 @@ def lost(work: SomeWork, detail: str) -> bool:
     return bool(ended)
 
 
+def child_lost(kind: type[SomeWork], work_id: str, task_id: str) -> None:
+    """The child that had it for the delivery `task_id` died."""
+    for work in kind.objects.filter(pk=work_id, status=WorkStatus.RUNNING, task_id=task_id):
+        lost(work, STOPPED)
+
+
 def again(work: SomeWork) -> None:
     """Queue once more what ended in an error."""
     queued = (
@@ -94,15 +101,26 @@ def again(work: SomeWork) -> None:
 
 def reap() -> dict[str, int]:
     """Settle the work that no grader does any more; returns how much, by what was done."""
-    settled = {"work lost": 0, "work sent again": 0}
-    silent = timezone.now() - timedelta(seconds=settings.HEARTBEAT_TIMEOUT)
-    for kind in KINDS:
-        running = kind.objects.filter(status=WorkStatus.RUNNING, heartbeat_at__lt=silent)
-        for work in running.defer("result")[:100]:
-            settled["work lost"] += lost(work, "The process that computed this stopped without an answer.")
-        queued = kind.objects.filter(status=WorkStatus.QUEUED, queued_at__lt=silent)
-        for work in () if sending.would_pile_up() else queued.defer("result")[:100]:
-            kind.objects.filter(pk=work.pk).update(queued_at=timezone.now())
-            sending.send_work(work)
-            settled["work sent again"] += 1
-    return settled
+    return {
+        "work lost": _settle_lost(Check) + _settle_lost(Regrade),
+        "work sent again": _send_lost(Check) + _send_lost(Regrade),
+    }
+
+
+def _silent() -> datetime:
+    return timezone.now() - timedelta(seconds=settings.HEARTBEAT_TIMEOUT)
+
+
+def _settle_lost(kind: type[SomeWork]) -> int:
+    running = kind.objects.filter(status=WorkStatus.RUNNING, heartbeat_at__lt=_silent())
+    return sum(lost(work, STOPPED) for work in running.defer("result")[:REAPED_AT_ONCE])
+
+
+def _send_lost(kind: type[SomeWork]) -> int:
+    if sending.would_pile_up():
+        return 0
+    queued = list(kind.objects.filter(status=WorkStatus.QUEUED, queued_at__lt=_silent())[:REAPED_AT_ONCE])
+    for work in queued:
+        kind.objects.filter(pk=work.pk).update(queued_at=timezone.now())
+        sending.send_work(work)
+    return len(queued)
