@@ -29,8 +29,13 @@ def from_canonical(spec: RunSpec, name: str, array: Array) -> Array:
     if spec.is_packed:
         if name != "out":
             return array
-        batch, heads, length, dim = array.shape
-        return np.ascontiguousarray(array.transpose(0, 2, 1, 3).reshape(batch, length, heads * dim))
+        return packed(array)
     if spec.is_paged and name in {"dk", "dv"}:
         return array
     return array.reshape(array.shape[4 - spec.rank :])
+
+
+def packed(array: Array) -> Array:
+    """[batch, heads, len, dim] → [batch, len, heads·dim]."""
+    batch, heads, length, dim = array.shape
+    return np.ascontiguousarray(array.transpose(0, 2, 1, 3).reshape(batch, length, heads * dim))

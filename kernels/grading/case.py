@@ -14,7 +14,7 @@ import numpy as np
 from kernels.arrays import DISTRIBUTIONS, Array, generate, round_to_dtype
 from kernels.grading import traces
 from kernels.grading.model import Case, Part
-from kernels.layout import to_canonical
+from kernels.layout import PACKED, to_canonical
 from kernels.limits import MAX_SEED
 from kernels.operands import gather_pages
 from kernels.spec import InputSpec, RunSpec, SpecError, parse_run
@@ -126,10 +126,11 @@ def attention_case(reader: ObjectReader, common: Common) -> Case | None:
     )
     if mask is not None and inputs.has("attn_mask"):
         problems.add(reader.at("mask"), "unsupported", "attn_mask is given in inputs; leave mask out")
-    drawn = _drawn(reader, inputs, common, mask) if isinstance(given, dict) else {}
+    attention = {**common.spec["attention"], **own.fields}
+    packed = attention.get("num_heads") is not None
+    drawn = _drawn(reader, inputs, common, mask, packed=packed) if isinstance(given, dict) else {}
     if len(problems.found) + problems.dropped > before:
         return None
-    attention = {**common.spec["attention"], **own.fields}
     body = {
         "engine": "reference",
         "dtype": common.dtype,
@@ -165,9 +166,9 @@ def attention_case(reader: ObjectReader, common: Common) -> Case | None:
 
 
 def _drawn(
-    reader: ObjectReader, inputs: ObjectReader, common: Common, mask: str | None
+    reader: ObjectReader, inputs: ObjectReader, common: Common, mask: str | None, *, packed: bool
 ) -> dict[str, list[int]]:
-    """The shapes of the inputs that are drawn."""
+    """The shapes of the inputs that are drawn, with heads side by side where they are ``packed``."""
     if not reader.has("shape"):
         missing = [name for name in ("q", "k", "v") if not inputs.has(name)]
         if missing or mask:
@@ -199,6 +200,8 @@ def _drawn(
         drawn["attn_mask"] = [batch, 1, n, m]
     if _wants_gradients(common):
         drawn["dout"] = [batch, heads, n, size["v_head_dim"]]
+    if packed:
+        drawn |= {name: [b, length, h * d] for name, (b, h, length, d) in drawn.items() if name in PACKED}
     return {name: axes for name, axes in drawn.items() if not inputs.has(name)}
 
 

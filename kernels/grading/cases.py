@@ -6,10 +6,11 @@ items and every character beyond ASCII escaped; what the scope does not depend o
 secret, which is published once the last due date has passed, can compute every seed again.
 
 The inputs follow from the seed as those of any run do (``kernels.arrays.generate``, by the names ``q``,
-``k``, ``v``, ``dout``). A drawn mask is made of two arrays: a query may see a key where ``attn_mask`` drawn
-uniformly is at least −0.4, and the key ⌊i·kv_len/q_len⌋ for query i anyway; a float mask has −inf elsewhere
-and numbers drawn normally as ``attn_mask/float`` there. What the property ``future_keys_do_not_matter``
-changes is the last key and its value: they are those of ``k/other`` and ``v/other``.
+``k``, ``v``, ``dout``), as ``[batch, heads, len, dim]`` also where they are packed afterwards. A drawn mask
+is made of two arrays: a query may see a key where ``attn_mask`` drawn uniformly is at least −0.4, and the key
+⌊i·kv_len/q_len⌋ for query i anyway; a float mask has −inf elsewhere and numbers drawn normally as
+``attn_mask/float`` there. What the property ``future_keys_do_not_matter`` changes is the last key and its
+value: they are those of ``k/other`` and ``v/other``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 
 from kernels.arrays import Array, generate_many
 from kernels.grading.model import Case, Problem
+from kernels.layout import PACKED, packed
 from kernels.limits import MAX_SEED
 from kernels.spec.values import ROUNDED
 
@@ -64,21 +66,25 @@ def seeds_of_number(problem: Problem, seed: int) -> dict[str, int]:
 
 
 def make_inputs(problem: Problem, case: Case, seed: int) -> dict[str, Array]:
-    """The inputs of a case as the student gets them: drawn ones ``[batch, heads, len, dim]``, explicit ones
-    as the author gave them, all rounded to the dtype of the problem (bfloat16: float32 that holds its
-    values). For the other kinds, what ``kernels.grading.traces`` says."""
+    """The inputs of a case as the student gets them: drawn ones ``[batch, heads, len, dim]``, or
+    ``[batch, len, heads·dim]`` where they are packed, explicit ones as the author gave them, all rounded to
+    the dtype of the problem (bfloat16: float32 that holds its values). For the other kinds, what
+    ``kernels.grading.traces`` says."""
     del problem  # the case has all of it
     if case.trace is not None:
         return case.trace.inputs(seed)
-    return {**case.given, **{name: made[0] for name, made in drawn_inputs(case, [seed]).items()}}
+    drawn = {name: made[0] for name, made in drawn_inputs(case, [seed]).items()}
+    if case.run is not None and case.run.is_packed:
+        drawn = {name: packed(array) if name in PACKED else array for name, array in drawn.items()}
+    return {**case.given, **drawn}
 
 
 def drawn_inputs(case: Case, seeds: Sequence[int]) -> dict[str, Array]:
-    """Those inputs of a case that are drawn, for each of ``seeds``: [seeds, …]."""
-    if case.run is None:
+    """Those inputs of a case that are drawn, canonical, for each of ``seeds``: [seeds, …]."""
+    if case.run is None or case.spec is None:
         return {}
     made: dict[str, Array] = {}
-    for name, given in case.run.inputs.items():
+    for name, given in case.spec.inputs.items():
         if given.source != "seed":
             continue
         if name == "attn_mask" and case.mask is not None:
