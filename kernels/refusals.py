@@ -15,7 +15,7 @@ from kernels.spec.declared import accepts
 from kernels.spec.families import PLAIN
 from kernels.spec.model import Options, RunSpec
 from kernels.spec.problems import FieldProblem, all_of, join, one_of
-from kernels.spec.results import GRADIENTS
+from kernels.spec.results import DRAWN, GRADIENTS
 
 # Those that are no feature of their own: kv_dtype is one, and kv_scale goes with it.
 OPTIONS = ("block_m", "block_n", "num_splits", "page_size")
@@ -80,7 +80,7 @@ def _contradictions(spec: RunSpec) -> Iterator[FieldProblem]:
     rules = registry.companion(spec.engine, "rules")
     if rules is not None:
         yield from rules.problems(spec)
-    options, gradients = spec.options, [name for name in spec.returns if name in GRADIENTS]
+    options, gradients = spec.options, [name for name in spec.returns if name in (*GRADIENTS, *DRAWN)]
     if gradients and "dout" not in spec.inputs:
         yield FieldProblem("/inputs/dout", "needs", f"{', '.join(gradients)} need dout, of the shape of out")
     if options.num_splits is not None and spec.q_len > MAX_DECODE_LEN:

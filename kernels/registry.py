@@ -31,7 +31,7 @@ from kernels.spec.families import (
     Family,
 )
 from kernels.spec.model import Options, RunSpec
-from kernels.spec.results import GRADIENTS, MATRICES, PRESENT, RESULTS, STATES
+from kernels.spec.results import DRAWN, GRADIENTS, MATRICES, PRESENT, RESULTS, STATES
 
 # What a spec may ask for beyond softmax(scale·QKᵀ)V, in the words of an error message.
 FEATURES: dict[str, str] = {
@@ -105,6 +105,7 @@ INPUT_MEANINGS: dict[str, str] = {
 }
 MAX_FEATURES = 4096  # of a performer: each is a number for every query and key
 MAX_TOKENS = 2**24  # that an option may name
+MAX_DRAWS = 2**20  # of hard attention
 SOFTMAX = "softmax attention"
 
 
@@ -714,6 +715,66 @@ ENGINES: dict[str, Engine] = {
                 "A query that finds no key has output 0. Reformer's chunks of sorted tokens are left out.",
                 "q_buckets and k_buckets are [.., len, rounds]; a bucket and the one half of all further on "
                 "are opposite. A mask is of booleans.",
+            ),
+        ),
+        Engine(
+            name="hard",
+            title="Hard attention (float64)",
+            summary="One key is drawn for each query, by its weight, in the place of a weighted sum.",
+            module="kernels.engines.hard",
+            features=frozenset({"scale", "causal", "gqa", "v_head_dim", "packed", "gradients"}),
+            returns=frozenset({"out", "weights", "chosen", *DRAWN}),
+            dtypes=_FLOATS,
+            devices=("cpu",),
+            options={
+                "draws": {
+                    "description": (
+                        "Keys drawn for each query; out is the mean of their values. More begin with fewer."
+                    ),
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": MAX_DRAWS,
+                    "default": 1,
+                },
+                "draws_seed": {
+                    "description": "Which keys are drawn.",
+                    "type": "integer",
+                    "minimum": 0,
+                    "maximum": MAX_SEED,
+                    "default": 0,
+                },
+                "baseline": {
+                    "description": (
+                        "What is taken from the reward of a draw when it estimates the gradient: nothing; "
+                        "the expected reward; what makes the variance least; 0.9 of itself and 0.1 of the "
+                        "last reward. Needs dout."
+                    ),
+                    "enum": ["none", "expected", "optimal", "moving"],
+                    "default": "none",
+                },
+            },
+            computes="hard attention",
+            findings={
+                "output_variance": "of a number of out over draws, in closed form: mean of all numbers",
+                "measured_output_variance": "the same of what was drawn; null for a single draw",
+                "gradient_norm": "‖dscores‖, Frobenius; null without dout",
+                "baselines": "null without dout; for each baseline the variance of one draw of the estimated "
+                "gradient, summed over all its numbers, in closed form and measured_variance (null for a "
+                "single draw); error: ‖dscores_estimate − dscores‖, and standard_error: √(variance / draws), "
+                "the root of its expected square",
+            },
+            is_double=True,
+            rules="kernels.scoring.hard_rules",
+            pricing="kernels.scoring.hard_pricing",
+            notes=(
+                _DOUBLE_NOTE,
+                "weights are the soft ones by which keys are drawn; chosen is the key of the first draw, -1 "
+                "where a query may see none.",
+                "dout is the gradient of a loss with respect to out, so that key j has the reward dout·v_j. "
+                "dscores is the gradient by the scores scale·q·k that REINFORCE estimates without bias; "
+                "dscores_variance is that of one draw, in closed form.",
+                "numerics are 0: what is random is drawn from draws_seed. comparison is with soft attention, "
+                "the mean of all possible draws.",
             ),
         ),
     )

@@ -16,7 +16,8 @@ Every engine reads its inputs and writes its results once. Beyond that
 * linear, performer and scan keep their states on chip where tokens are read one by one; in chunks, each state
   that a chunk finds is written and read;
 * cache reads at each step what its policy holds, and writes each token once;
-* lsh writes the scores of all pairs and their weights, within buckets and over all, and reads them again.
+* lsh writes the scores of all pairs and their weights, within buckets and over all, and reads them again;
+* hard does so with the scores, the weights and the keys that it draws.
 
 With a kv_dtype K and V are bytes and scales, but eager decodes them first.
 """

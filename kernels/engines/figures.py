@@ -9,12 +9,17 @@ import numpy as np
 from kernels.arrays import Array, to_jsonable
 
 
+def number(value: float) -> Any:
+    """Itself, or "inf", "-inf" or "nan"."""
+    return to_jsonable(np.asarray(value))
+
+
 def mean(numbers: Array) -> Any:
     """Of all; None of none."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return to_jsonable(np.asarray(np.mean(numbers, dtype=np.float64))) if numbers.size else None
+        return number(float(np.mean(numbers, dtype=np.float64))) if numbers.size else None
 
 
 def largest(numbers: Array) -> Any:
     """Of all; None of none."""
-    return to_jsonable(np.asarray(np.max(numbers))) if numbers.size else None
+    return number(float(np.max(numbers))) if numbers.size else None

@@ -17,6 +17,7 @@ Since E[∇ log α_s] = 0, the baseline b is free, if the draw has no say in it:
 variance of a draw, in closed form
 
     Var ĝ_l = Σ_s α_s ((R_s − b) (δ_sl − α_l) − g_l)²         and  + Var(b) α_l (1 − α_l)  where b varies
+            = α_l (1 − α_l)² (R_l − b)² + α_l² Σ_{s≠l} α_s (R_s − b)² − g_l²
 
 * ``none``: b = 0. A constant added to every reward changes nothing of g, and all of the variance.
 * ``expected``: b = E[R].
@@ -27,10 +28,15 @@ variance of a draw, in closed form
 
 Where the reward is linear in the output, R_j = u · v_j, g is the gradient of the soft u · c: hard attention
 then estimates, at great cost, what soft attention computes.
+
+A draw is known by its key, so that sums over draws are sums over keys: of how often each was drawn, of R_s −
+b where it was, and of the squares of these. So nothing here takes more than draws · queries + queries · keys
+steps. All of it is of one head: weights α and rewards R are [n, m], values [m, e], keys drawn [draws, n].
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -38,17 +44,17 @@ from typing import NamedTuple
 import numpy as np
 
 from kernels.arrays import Array, generate
-from kernels.scoring.functions import for_query_heads
 
 BASELINES = ("none", "expected", "optimal", "moving")
 DECAY = 0.9
-MAX_NUMBERS = 2**28  # draws · rows · keys
+MAX_DRAWN = 2**22  # keys, by all queries together
+BLOCK = 64  # draws whose moving baselines are one product
 
 
 @dataclass(frozen=True)
 class Reinforced:
-    """The gradient by the scores, exact and estimated: all [b, h, n, m]. Both variances are of one draw; that
-    of the estimate is theirs over the number of draws."""
+    """The gradient by the scores, exact and estimated: all [n, m]. Both variances are of one draw; that of
+    the estimate is theirs over the number of draws."""
 
     exact: Array
     estimate: Array  # the mean of all draws
@@ -56,136 +62,157 @@ class Reinforced:
     measured_variance: Array  # of the draws; NaN for a single one
 
 
-class _Moments(NamedTuple):
-    """Of a baseline, over draws and their random past."""
+class _Baseline(NamedTuple):
+    """Of each query."""
 
-    mean: float
-    variance: float
+    values: Array  # [draws or 1, n]
+    mean: Array  # [n], over draws and their random past
+    variance: Array  # [n]
 
 
 # -- draws ---------------------------------------------------------------------------------------------------
 
 
-def sample(weights: Array, draws: int, seed: int) -> Array:
-    """Keys drawn from weights [b, h, n, m]: [draws, b, h, n] int64, −1 where a row has no weight.
+def uniform_numbers(draws: int, queries: tuple[int, ...], seed: int) -> Array:
+    """[draws, *queries] in [0, 1), from ``generate("hard_attention", …)``: more draws begin with those of
+    fewer. ValueError for more than ``MAX_DRAWN``."""
+    count = math.prod(queries)
+    if draws * count > MAX_DRAWN:
+        raise ValueError(
+            f"{draws:,} draws for {count:,} queries are too many: at most {MAX_DRAWN // count:,}"
+        )
+    drawn = generate("hard_attention", seed, (draws, *queries), "uniform", "float64")
+    return np.asarray((drawn + 1.0) / 2.0)
 
-    By inversion: the key in whose share of Σ_j α_j the uniform number of ``generate("hard_attention", …)``
-    falls. More draws begin with those of fewer.
-    """
-    rows = weights.reshape(-1, weights.shape[3])
-    uniform = (generate("hard_attention", seed, (draws, len(rows)), "uniform", "float64") + 1.0) / 2.0
+
+def drawn_keys(weights: Array, uniform: Array) -> Array:
+    """By inversion, the keys in whose shares of Σ_j α_j the numbers [draws, n] fall: [draws, n] int64, −1
+    where a row has no weight, or none that is a number."""
     chosen = np.full(uniform.shape, -1, dtype=np.int64)
-    for row, alpha in enumerate(rows):
+    for row, alpha in enumerate(weights):
         cumulative = np.cumsum(alpha)
-        if alpha.any():
-            chosen[:, row] = np.searchsorted(cumulative, uniform[:, row] * cumulative[-1], side="right")
-    return chosen.reshape(draws, *weights.shape[:3])
+        if alpha.sum() > 0.0:
+            found = np.searchsorted(cumulative, uniform[:, row] * cumulative[-1], side="right")
+            chosen[:, row] = np.minimum(found, np.flatnonzero(alpha)[-1])  # a product may round up to the sum
+    return chosen
 
 
-def outputs(chosen: Array, v: Array) -> Array:
-    """v_s for every draw: [draws, b, h, n] and v [b, h_kv, m, e] → [draws, b, h, n, e]; 0 for −1."""
-    v = for_query_heads(v, chosen.shape[2])
-    b, h, _ = np.ogrid[: v.shape[0], : v.shape[1], : chosen.shape[3]]
-    return np.where(chosen[..., None] < 0, 0.0, v[b, h, chosen])
+def shares(chosen: Array, keys: int) -> Array:
+    """How often each key was drawn, over the number of draws: [n, m]; with v their product is the mean of the
+    outputs v_s of all draws, 0 for −1."""
+    return _by_key(np.where(chosen < 0, 0.0, 1.0 / len(chosen)), chosen, keys)
 
 
 def output_variance(weights: Array, v: Array) -> Array:
-    """Of each number of v_s over draws, Σ_j α_j (v_j − c)²: [b, h, n, e]. Soft attention has 0."""
-    v = for_query_heads(v, weights.shape[1])
-    mean = weights @ v
-    apart = v[:, :, None] - mean[:, :, :, None]  # [b, h, n, m, e]
-    return np.asarray((weights[..., None] * np.square(apart)).sum(axis=3))
+    """Of each number of v_s where s is drawn by ``weights``, Σ_j α_j (v_j − c)²: [n, e]. Of ``shares`` it is
+    the mean square of what was drawn, around its mean; soft attention has 0."""
+    centred = v - v.mean(axis=0) if len(v) else v  # so that little is lost in the difference
+    return np.asarray(np.maximum(weights @ np.square(centred) - np.square(weights @ centred), 0.0))
+
+
+def _by_key(values: Array, chosen: Array, keys: int) -> Array:
+    """Sums of values [draws, n] over the draws of each key: [n, m]; what belongs to −1 must be 0."""
+    n = chosen.shape[1]
+    places = np.maximum(chosen, 0) + keys * np.arange(n)
+    sums = np.bincount(places.reshape(-1), weights=values.reshape(-1), minlength=n * keys)
+    return sums[: n * keys].reshape(n, keys)
 
 
 # -- gradients -----------------------------------------------------------------------------------------------
 
 
 def linear_rewards(dout: Array, v: Array) -> Array:
-    """R_j = u · v_j for upstream gradients u [b, h, n, e]: [b, h, n, m]."""
-    return np.asarray(dout @ np.swapaxes(for_query_heads(v, dout.shape[1]), -1, -2))
+    """R_j = u · v_j for upstream gradients u [n, e]: [n, m]."""
+    return np.asarray(dout @ v.T)
 
 
 def exact_gradient(weights: Array, rewards: Array) -> Array:
-    """∂ E[R] / ∂a = α (R − E[R]), for any leading axes."""
+    """∂ E[R] / ∂a = α (R − E[R])."""
     return np.asarray(weights * (rewards - (weights * rewards).sum(axis=-1, keepdims=True)))
 
 
 def reinforce(weights: Array, rewards: Array, chosen: Array, baseline: str = "none") -> Reinforced:
-    """The exact gradient, and its estimate from the keys ``chosen`` [draws, b, h, n] for each query.
-
-    ``rewards`` [b, h, n, m]: of choosing each key. ValueError for no draws or an unknown baseline.
-    """
+    """The exact gradient, and its estimate from the keys ``chosen`` for each query; ``rewards``: of choosing
+    each key. ValueError for no draws or an unknown baseline."""
     if baseline not in BASELINES:
         raise ValueError(f"baseline must be one of {', '.join(BASELINES)}, not {baseline!r}")
-    draws, m = len(chosen), weights.shape[3]
+    draws, keys = len(chosen), weights.shape[1]
     if draws < 1:
         raise ValueError("an estimate needs at least 1 draw, not 0")
-    if draws * weights.size > MAX_NUMBERS:
-        most = MAX_NUMBERS // weights.size
-        raise ValueError(f"{draws:,} draws for {weights.size:,} weights are too many: at most {most:,}")
+    found = np.take_along_axis(rewards, np.maximum(chosen, 0).T, axis=1).T if keys else np.zeros(chosen.shape)
+    b = _BASELINES[baseline](weights, rewards, found)
+    off = np.where(chosen < 0, 0.0, found - b.values)  # R_s − b
+    sums, squares = (_by_key(x, chosen, keys) for x in (off, np.square(off)))
+    others = squares.sum(axis=1, keepdims=True) - squares
+    estimate = (sums - weights * sums.sum(axis=1, keepdims=True)) / draws
+    mean_square = (np.square(1.0 - weights) * squares + np.square(weights) * others) / draws
     exact = exact_gradient(weights, rewards)
-    estimate, variance, measured = (np.zeros(weights.shape) for _ in range(3))
-    of_rows = (x.reshape(-1, m) for x in (weights, rewards, exact, estimate, variance, measured))
-    picked = chosen.reshape(draws, -1)
-    for row, (alpha, reward, gradient, mean, closed, spread) in enumerate(zip(*of_rows, strict=True)):
-        if not alpha.any():
-            continue
-        found, moments = _BASELINES[baseline](alpha, reward, picked[:, row])
-        drawn = _estimates(alpha, reward, picked[:, row], found)
-        mean[:] = drawn.mean(axis=0)
-        closed[:] = _variance(alpha, reward, moments, gradient)
-        spread[:] = drawn.var(axis=0, ddof=1) if draws > 1 else np.nan
-    return Reinforced(exact, estimate, variance, measured)
+    spread = np.maximum(mean_square - np.square(estimate), 0.0)
+    return Reinforced(
+        exact=exact,
+        estimate=estimate,
+        variance=_variance(weights, rewards, b, exact),
+        measured_variance=spread * draws / (draws - 1) if draws > 1 else np.full(spread.shape, np.nan),
+    )
 
 
-def _estimates(alpha: Array, rewards: Array, chosen: Array, baseline: Array | float) -> Array:
-    """(R_s − b) (δ_sl − α_l) of each draw: [draws, m]."""
-    gradient_of_log = np.eye(len(alpha))[chosen] - alpha
-    return np.asarray((rewards[chosen] - baseline)[:, None] * gradient_of_log)
+def _variance(weights: Array, rewards: Array, b: _Baseline, gradient: Array) -> Array:
+    """In closed form."""
+    squares = weights * np.square(rewards - b.mean[:, None])
+    others = squares.sum(axis=1, keepdims=True) - squares
+    mean_square = np.square(1.0 - weights) * squares + np.square(weights) * others
+    varying = b.variance[:, None] * weights * (1.0 - weights)
+    return np.asarray(np.maximum(mean_square - np.square(gradient), 0.0) + varying)
 
 
-def _variance(alpha: Array, rewards: Array, baseline: _Moments, gradient: Array) -> Array:
-    """In closed form, at the mean of the baseline as a mean of squares, which cannot come out negative."""
-    gradient_of_log = np.eye(len(alpha)) - alpha
-    each = (rewards - baseline.mean)[:, None] * gradient_of_log
-    return np.asarray(alpha @ np.square(each - gradient) + baseline.variance * alpha * (1.0 - alpha))
+# -- baselines: (weights [n, m], rewards [n, m], rewards of what was drawn [draws, n]) -> the baseline -------
 
 
-# -- baselines: (alpha [m], rewards [m], chosen [draws]) -> the baseline of each draw, and its moments -------
+def _constant(values: Array) -> _Baseline:
+    return _Baseline(values[None], values, np.zeros(len(values)))
 
 
-def _constant(value: float) -> tuple[float, _Moments]:
-    return value, _Moments(value, 0.0)
+def _none(weights: Array, rewards: Array, drawn: Array) -> _Baseline:
+    return _constant(np.zeros(len(weights)))
 
 
-def _none(alpha: Array, rewards: Array, chosen: Array) -> tuple[float, _Moments]:
-    return _constant(0.0)
+def _expected(weights: Array, rewards: Array, drawn: Array) -> _Baseline:
+    return _constant((weights * rewards).sum(axis=1))
 
 
-def _expected(alpha: Array, rewards: Array, chosen: Array) -> tuple[float, _Moments]:
-    return _constant(float(alpha @ rewards))
-
-
-def _optimal(alpha: Array, rewards: Array, chosen: Array) -> tuple[float, _Moments]:
-    squared_norms = 1.0 - 2.0 * alpha + alpha @ alpha
-    total = float(alpha @ squared_norms)
+def _optimal(weights: Array, rewards: Array, drawn: Array) -> _Baseline:
+    share = weights * (1.0 - 2.0 * weights + np.square(weights).sum(axis=1, keepdims=True))
+    total = share.sum(axis=1)
     # With all weight on one key the gradient is 0 whatever is drawn.
-    return _constant(float(alpha @ (rewards * squared_norms)) / total if total > 0.0 else 0.0)
+    best = (share * rewards).sum(axis=1) / np.where(total > 0.0, total, 1.0)
+    return _constant(np.where(total > 0.0, best, 0.0))
 
 
-def _moving(alpha: Array, rewards: Array, chosen: Array) -> tuple[Array, _Moments]:
-    found = np.zeros(len(chosen))
-    for draw, reward in enumerate(rewards[chosen[:-1]]):
-        found[draw + 1] = DECAY * found[draw] + (1.0 - DECAY) * reward
-    mean = float(alpha @ rewards)
-    steps = np.arange(len(chosen))
-    means = (1.0 - DECAY**steps) * mean
-    settled = float(alpha @ np.square(rewards - mean)) * (1.0 - DECAY) ** 2 / (1.0 - DECAY**2)
-    variances = settled * (1.0 - DECAY ** (2 * steps))
-    return found, _Moments(float(means.mean()), float(variances.mean() + means.var()))
+def _moving(weights: Array, rewards: Array, drawn: Array) -> _Baseline:
+    mean = (weights * rewards).sum(axis=1)
+    spread = (weights * np.square(rewards - mean[:, None])).sum(axis=1)
+    settled = spread * (1.0 - DECAY) ** 2 / (1.0 - DECAY**2)
+    steps = np.arange(len(drawn))
+    reached = 1.0 - DECAY**steps  # E b_k = reached_k · E[R]
+    variance = settled * (1.0 - DECAY ** (2 * steps)).mean() + np.square(mean) * reached.var()
+    return _Baseline(_moving_values(drawn), mean * reached.mean(), variance)
 
 
-_BASELINES: dict[str, Callable[[Array, Array, Array], tuple[Array | float, _Moments]]] = {
+def _moving_values(drawn: Array) -> Array:
+    """b_0 = 0 and b_{k+1} = 0.9 b_k + 0.1 R_k, a block at a time: b_k = 0.9^k b_0 + 0.1 Σ_{j<k} 0.9^{k−1−j}
+    R_j, counted from its first."""
+    values, carried = np.zeros(drawn.shape), np.zeros(drawn.shape[1])
+    steps = np.arange(BLOCK)
+    recent = (1.0 - DECAY) * np.tril(DECAY ** np.maximum(steps[:, None] - 1 - steps, 0), -1)
+    for first in range(0, len(drawn), BLOCK):
+        part = drawn[first : first + BLOCK]
+        here = len(part)
+        values[first : first + here] = DECAY ** steps[:here, None] * carried + recent[:here, :here] @ part
+        carried = DECAY * values[first + here - 1] + (1.0 - DECAY) * part[-1]
+    return values
+
+
+_BASELINES: dict[str, Callable[[Array, Array, Array], _Baseline]] = {
     "none": _none,
     "expected": _expected,
     "optimal": _optimal,

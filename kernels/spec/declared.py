@@ -58,9 +58,10 @@ def accepts(schema: Schema, value: Any) -> bool:
     if not _has_type(schema, value):
         return False
     low, high = schema.get("minimum"), schema.get("maximum")
-    return not is_number(value) or (
-        (low is None or low <= to_float(value)) and (high is None or to_float(value) <= high)
-    )
+    if not is_number(value):
+        return True
+    exact = value if is_integer(value) else to_float(value)  # of large integers a float is the nearest only
+    return (low is None or low <= exact) and (high is None or exact <= high)
 
 
 def _types(schema: Schema) -> list[str]:

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kernels.spec.problems import TOO_LARGE, Problems, all_of, join, one_of
-from kernels.spec.results import GRADIENTS, PRESENT
+from kernels.spec.results import DRAWN, GRADIENTS, PRESENT
 
 if TYPE_CHECKING:
     from kernels.spec.model import RunSpec
@@ -209,7 +209,7 @@ def check_family(spec: RunSpec, most: int, problems: Problems) -> None:
                 f"{name} is what k and v become; the cache is {family.cache} as they were sent: leave it out"
             )
             problems.add(join("/return", index), "unsupported", detail)
-        elif name in GRADIENTS:
+        elif name in (*GRADIENTS, *DRAWN):
             detail = f"{name} is a gradient of q, k and v; leave it out, or {_plainly(family)}"
             problems.add(join("/return", index), "unsupported", detail)
     if _ranks_are_right(spec, problems):

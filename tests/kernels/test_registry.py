@@ -41,7 +41,7 @@ def test_every_declared_result_and_dtype_is_delivered(engine: str) -> None:
 def test_the_engines_of_the_contract_are_there() -> None:
     assert list(ENGINES) == [
         "reference", "eager", "sdpa", "flash", "decode", "paged", "mla", "linear", "performer", "scan",
-        "cache", "lsh",
+        "scoring", "cache", "lsh", "hard",
     ]  # fmt: skip
     assert ENGINES["sdpa"].returns == {"out", "present_key", "present_value", "dq", "dk", "dv"}
     assert ENGINES["flash"].max_head_dim == 256
