@@ -211,8 +211,9 @@ def warm() -> None:
     and none is blamed for memory that a process takes once."""
     for name, engine in ENGINES.items():
         returns = tuple(result for result in ("out", "lse", "weights", "dq") if result in engine.returns)
+        taken_by_default = (*engine.takes, *engine.needs_by_default)
         # Every axis is 2 long, and batch and heads are left out.
-        arrays = {taken: np.ones([2] * len(engine.family.axes_of(taken, 2))) for taken in engine.takes}
+        arrays = {taken: np.ones([2] * len(engine.family.axes_of(taken, 2))) for taken in taken_by_default}
         if "dq" in returns:
             arrays["dout"] = np.ones((2, 2))
         inputs = {taken: InputSpec(array.shape, "float64", "inline") for taken, array in arrays.items()}

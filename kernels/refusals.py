@@ -108,7 +108,13 @@ def _demands(spec: RunSpec) -> Iterator[Demand]:
         "/engine", computes, "", frozenset(name for name, engine in engines if engine.computes == computes)
     )
     if spec.family is PLAIN:
-        plain = frozenset(name for name, engine in engines if engine.family is PLAIN)
+        plain = frozenset(
+            name
+            for name, engine in engines
+            if engine.family is PLAIN
+            # Its own rules say what is missing; another one is no remedy then.
+            and (name == spec.engine or spec.inputs.keys() >= set(engine.needs_by_default))
+        )
         yield Demand("/inputs/q", "plain q, k and v", "", plain)
     for feature, pointer, given in features_asked(spec):
         yield Demand(pointer, registry.FEATURES[feature], given, _listing("features", feature))

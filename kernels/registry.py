@@ -60,7 +60,7 @@ FEATURES: dict[str, str] = {
     "state": "a state to start from",
     "normaliser": "a normaliser to start from",
     "scan": "a selective scan",
-    "parameters": "parameters of scores and windows",
+    "parameters": "learnt parameters",
 }
 # Which inputs beside q, k and v belong to which feature.
 INPUT_FEATURES: dict[str, str] = {
@@ -103,6 +103,7 @@ INPUT_MEANINGS: dict[str, str] = {
     "a": "rates, negative; channels 1 and states 1: one for all",
     "d_skip": "how much of x is added to the output",
 }
+MAX_BETA, MAX_HALF_WIDTH = 1e6, 2**30
 MAX_FEATURES = 4096  # of a performer: each is a number for every query and key
 MAX_TOKENS = 2**24  # that an option may name
 MAX_DRAWS = 2**20  # of hard attention
@@ -124,6 +125,7 @@ class Engine:
     options: dict[str, dict[str, Any]] = field(default_factory=dict)  # name -> JSON Schema
     takes: tuple[str, ...] = PLAIN_INPUTS  # what it cannot do without
     computes: str = SOFTMAX  # engines that compute the same can stand in for each other
+    needs_by_default: tuple[str, ...] = ()  # inputs that it takes unless its options say otherwise
     findings: dict[str, str] = field(default_factory=dict)  # figures beside its arrays: name -> meaning
     is_double: bool = False  # computes in float64, so that its results are their own yardstick
     is_always_causal: bool = False  # with or without is_causal
@@ -558,6 +560,78 @@ ENGINES: dict[str, Engine] = {
                 "rate. A scan is causal with or without attention.is_causal.",
                 "The comparison is with causal softmax attention of c as queries, b as keys and x as values, "
                 "to which a scan is dual.",
+            ),
+        ),
+        Engine(
+            name="scoring",
+            title="Attention by other scores (our Triton kernels)",
+            summary="Additive, bilinear and cosine scores instead of q·k, over all keys or near a position.",
+            module="kernels.engines.scoring",
+            features=frozenset({"scale", "causal", "window", "attn_mask", "pattern", "parameters"})
+            | {"position_offset", "positions", "gqa", "v_head_dim", "packed"},
+            returns=frozenset({"out", "lse", "scores", "weights", "centres", "kept_weight"}),
+            dtypes=("float32", "float16", "bfloat16"),
+            devices=("cpu", "cuda"),
+            options={
+                "score": {
+                    "description": (
+                        "How well a key fits a query. additive: v_a·tanh(w_q q + w_k k) (Bahdanau). dot: "
+                        "q·k. scaled_dot: scale·q·k. general: q·w_general k. concat: v_a·tanh(w_concat "
+                        "[q; k]) (Luong). cosine: beta·cos(q, k)."
+                    ),
+                    "enum": ["additive", "dot", "scaled_dot", "general", "concat", "cosine"],
+                    "default": "additive",
+                },
+                "beta": {
+                    "description": "The factor of score cosine, its key strength; null: 1.",
+                    "type": ["number", "null"],
+                    "minimum": -MAX_BETA,
+                    "maximum": MAX_BETA,
+                    "default": None,
+                },
+                "span": {
+                    "description": (
+                        "Which keys a query looks at. global: all. monotonic: those around its own number "
+                        "(Luong's local-m). predictive: those around kv_len·sigmoid(v_p·tanh(w_p q)), "
+                        "weighted by a Gaussian (local-p)."
+                    ),
+                    "enum": ["global", "monotonic", "predictive"],
+                    "default": "global",
+                },
+                "half_width": {
+                    "description": (
+                        "How far from its centre a window reaches on either side, in keys; the σ of a "
+                        "Gaussian is half of it. Null: 10."
+                    ),
+                    "type": ["number", "null"],
+                    "minimum": 0,
+                    "maximum": MAX_HALF_WIDTH,
+                    "default": None,
+                },
+            },
+            needs_by_default=("w_q", "w_k", "v_a"),
+            computes="attention by other scores",
+            findings={
+                "pairs_scored": "pairs of query and key within windows and masks, in all heads",
+                "share_scored": "their share of all pairs",
+                "score_cost": "what their scores take, as they are written: multiply_adds, those "
+                "in_matrix_products among them, which tensor cores can do, and functions, tanh or roots",
+                "scaled_dot_cost": "the same of scaled dot products of all pairs",
+            },
+            rules="kernels.scoring.rules",
+            pricing="kernels.scoring.pricing",
+            max_head_dim=256,
+            is_triton=True,
+            notes=(
+                *_INTERPRETER_NOTES,
+                "Parameters are rounded to dtype as q, k and v are; those that score and span take, and no "
+                "others, belong to a request. attention.scale is the factor of score scaled_dot alone.",
+                "What additive attention makes of a query or a key alone is made once; concat makes it again "
+                "for each tile of pairs, and so computes the same in another way.",
+                "Windows count keys, and queries of a monotonic one, from 0. Weights of a predicted window "
+                "sum to less than 1: the Gaussian stays out of the denominator, and of lse.",
+                "kept_weight is the share of the global weights that a window holds. It takes the scores of "
+                "all pairs, which windows otherwise save.",
             ),
         ),
         Engine(

@@ -36,7 +36,8 @@ def attend(
         for name, one in written(given, wanted).items()
     }
     bound = Bound(given, at | made, masks, tiling, dtype, wanted, interpreted=INTERPRETED)
-    with np.errstate(over="ignore"):  # in the interpreter: of exponentials, where tanh is 1
+    # In the interpreter: of exponentials, where tanh is 1; of numbers beyond float32, which a run reports.
+    with np.errstate(over="ignore", invalid="ignore"):
         for one in bound.launches():
             launch(*one)
     return made

@@ -144,7 +144,8 @@ def traffic(spec: RunSpec, tiling: Tiling) -> tuple[int, int]:
     if "kept_weight" in spec.returns:
         written += 4 * rows
     if "weights" in spec.returns:
-        written, read = written + 8 * rows, read + 8 * rows * ceil_div(spec.kv_len, tiling.block_n)
+        by_row = 16 if option(spec, "span") == "predictive" else 8  # maximum, sum, and the centre
+        written, read = written + 8 * rows, read + by_row * rows * ceil_div(spec.kv_len, tiling.block_n)
     for number, done in enumerate(passes):
         queries = done.queries if number else spec.q_len  # in the forward pass they stay on chip
         if score == "additive":

@@ -38,6 +38,8 @@ def factor(spec: RunSpec) -> float:
 
 def problems(spec: RunSpec) -> Iterator[FieldProblem]:
     """Why a spec of ``scoring`` cannot be computed."""
+    if spec.family is not PLAIN:  # refused for what it is
+        return
     score, span = option(spec, "score"), option(spec, "span")
     if not spec.num_heads:
         yield FieldProblem("/inputs/q", "heads", "there are no heads, and engine scoring needs one at least")
@@ -59,7 +61,7 @@ def problems(spec: RunSpec) -> Iterator[FieldProblem]:
         yield FieldProblem("/options/half_width", "out-of-range", detail)
     for index, name in enumerate(spec.returns):
         if name in OF_WINDOWS and span == "global":
-            detail = f"{name} is of windows, and span global has none: set options.span, or leave {name} out"
+            detail = f"{name} is of windows, and span global has none: set options.span, or leave it out"
             yield FieldProblem(join("/return", index), "unsupported", detail)
 
 

@@ -114,6 +114,19 @@ def scan(form: str, inputs: dict[str, Any] | None = None) -> dict[str, Any]:
     return {"engine": "scan", "dtype": "float16", "inputs": given | (inputs or {}), "options": {"form": form}}
 
 
+def scoring(
+    score: str, span: str = "global", inputs: dict[str, Any] | None = None, **fields: Any
+) -> dict[str, Any]:
+    options = {"score": score, "span": span}
+    return run("scoring", 33, LEARNT[score] | LEARNT[span] | (inputs or {}), options=options, **fields)
+
+
+LEARNT: dict[str, dict[str, Any]] = {
+    "additive": {"w_q": seeded(4, 6, 32), "w_k": seeded(4, 6, 32), "v_a": seeded(4, 6)},
+    "concat": {"w_concat": seeded(1, 6, 64), "v_a": seeded(1, 6)},
+    "general": {"w_general": seeded(4, 32, 32)}, "cosine": {}, "dot": {}, "global": {}, "monotonic": {},
+    "predictive": {"w_p": seeded(4, 5, 32), "v_p": seeded(4, 5)},
+}  # fmt: skip
 TARGETS = ["sm_80", "sm_90"]
 SPLIT, EXPANDED = ["decode_split", "merge_splits"], {"form": "expanded"}
 CASES = [
@@ -160,6 +173,14 @@ CASES = [
     (scan("chunked"), ["scan_chunks"]),
     (scan("recurrent"), ["scan_steps"]),
     (scan("scan", {"initial_state": seeded(2, 4, 24, 16), "d_skip": seeded(4, 24)}), ["scan_chunks"]),
+    (scoring("additive"), ["project", "project", "scored_forward"]),
+    (scoring("additive", inputs={"w_k": seeded(1, 6, 32)}), ["project", "project", "scored_forward"]),
+    (scoring("concat", "monotonic", attention={"is_causal": True}), ["scored_forward"]),
+    (scoring("general", **{"return": ["weights"]}), ["project", "scored_forward", "scored_matrices"]),
+    (scoring("cosine", inputs={"attn_mask": MASK}, **{"return": ["out", "scores"]}),
+     ["scored_forward", "scored_matrices"]),
+    (scoring("dot", "predictive", **{"return": ["out", "kept_weight", "centres"]}),
+     ["predict_centres", "scored_forward"]),
 ]  # fmt: skip
 
 

@@ -175,10 +175,16 @@ ADVICE = re.compile(
 )
 
 
+def learnt(q_len: int, dim: int) -> Body:
+    """What additive scores take."""
+    parameters = {"w_q": seeded(1, 2, dim), "w_k": seeded(1, 2, dim), "v_a": seeded(1, 2)}
+    return dict.fromkeys("qkv", seeded(1, 1, q_len, dim)) | parameters
+
+
 def build(kind: str, engine: str, asked: frozenset[str]) -> Body:
     q_len = MAX_DECODE_LEN + 1 if SHAPED[0] in asked else 3
     dim = 257 if SHAPED[1] in asked else 4
-    made = {"latent": latents, "scan": scanned}.get(kind)
+    made = {"latent": latents, "scan": scanned, "learnt": learnt}.get(kind)
     inputs = made(q_len, dim) if made else dict.fromkeys("qkv", seeded(1, 1, q_len, dim))
     if kind == "pages":
         inputs |= {**dict.fromkeys("kv", seeded(2, 3, 1, dim)), "block_table": [[0]]}
@@ -189,12 +195,16 @@ def build(kind: str, engine: str, asked: frozenset[str]) -> Body:
     return body
 
 
-OWN = {"pages": FEATURES["paged"], "latent": FEATURES["mla"], "scan": FEATURES["scan"]}
+OWN = {
+    "pages": FEATURES["paged"], "latent": FEATURES["mla"], "scan": FEATURES["scan"],
+    "learnt": FEATURES["parameters"],
+}  # fmt: skip
 
 
 def can_be_asked(kind: str, engine: str) -> bool:
     """Whether the inputs are those that the engine cannot do without."""
-    return engine not in {"plain": ("mla", "scan"), "pages": ("mla", "scan"), "scan": ("mla",)}.get(kind, ())
+    lacking = {"plain": ("mla", "scan", "scoring"), "scan": ("mla",), "learnt": ("mla", "scan")}
+    return engine not in lacking.get(kind, ()) and not (kind == "pages" and engine in lacking["plain"])
 
 
 def put_right(kind: str, asked: frozenset[str]) -> frozenset[str]:
@@ -210,7 +220,7 @@ def put_right(kind: str, asked: frozenset[str]) -> frozenset[str]:
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    st.sampled_from(["plain", "pages", "latent", "scan"]),
+    st.sampled_from(["plain", "pages", "latent", "scan", "learnt"]),
     st.sampled_from(list(ENGINES)),
     st.frozensets(st.sampled_from([*ASKED, *SHAPED]), max_size=5),
 )
@@ -224,6 +234,8 @@ def test_the_engines_that_a_refusal_names_accept_the_request_and_no_others(
             "the result present_key",
             "the result present_value",
         }
+    if kind == "learnt":  # which are of windows, and by default there are none
+        asked -= {"the result centres", "the result kept_weight"}
     assume(can_be_asked(kind, engine) and not (engine in {"linear", "scan"} and "the option form" in asked))
     assume(not (engine == "cache" and kind != "plain" and SHAPED[0] in asked))  # fewer keys than queries
     computes = ENGINES[engine].computes
