@@ -49,6 +49,10 @@ class Tolerance:
     nan_policy: str = "reject"
     least_dtype: str | None = None  # answers less precise than this are held to it
 
+    def of(self, dtype: str, own: str) -> tuple[float, float]:
+        """(atol, rtol) of answers in a dtype; those of the problem's ``own`` where the author names none."""
+        return self.per_dtype.get(dtype) or self.per_dtype[own]
+
     def to_dict(self) -> dict[str, Any]:
         """As the contract has it."""
         per_dtype = {name: {"atol": atol, "rtol": rtol} for name, (atol, rtol) in self.per_dtype.items()}

@@ -86,7 +86,7 @@ def _close(
     expected: Mapping[str, Array], dtype: str, asked: Collection[str], tolerance: Tolerance, own: str
 ) -> dict[str, Array]:
     """atol + rtol·|expected|; of a dtype that the author does not name, those of the problem's."""
-    atol, rtol = tolerance.per_dtype.get(dtype) or tolerance.per_dtype[own]
+    atol, rtol = tolerance.of(dtype, own)
     found = {}
     for name in asked:
         if name == "mask":
