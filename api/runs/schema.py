@@ -469,30 +469,3 @@ RunPage = component(
     ),
     Run,
 )
-
-EXAMPLE: JsonSchema = {
-    "engine": "flash",
-    "inputs": {"q": [[1, 0], [0, 1], [1, 1]], "k": [[1, 0], [0, 1], [1, 1]], "v": [[1, 0], [0, 2], [2, 2]]},
-    "return": ["out", "lse", "weights"],
-}
-LINEAR_EXAMPLE: JsonSchema = {
-    "engine": "linear",
-    "inputs": {name: {"seed": 1, "shape": [2, 32, 8]} for name in "qkv"},
-    "attention": {"is_causal": True},
-    "options": {"feature_map": "elu1", "form": "chunked", "chunk_size": 16},
-    "return": ["out", "state", "normaliser"],
-}
-LATENT_EXAMPLE: JsonSchema = {
-    "engine": "mla",
-    "inputs": {
-        "q_nope": {"seed": 1, "shape": [4, 6, 8]},
-        "q_rope": {"seed": 1, "shape": [4, 6, 4]},
-        "c_kv": {"seed": 1, "shape": [6, 16]},
-        "k_rope": {"seed": 1, "shape": [6, 4]},
-        "w_uk": {"seed": 1, "shape": [4, 16, 8]},
-        "w_uv": {"seed": 1, "shape": [4, 16, 8]},
-    },
-    "attention": {"is_causal": True},
-    "options": {"form": "absorbed"},
-    "return": ["out", "lse"],
-}

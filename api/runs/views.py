@@ -7,7 +7,6 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import (
-    OpenApiExample,
     OpenApiParameter,
     OpenApiResponse,
     extend_schema,
@@ -22,6 +21,7 @@ from api.openapi import PREFER, problems
 from api.pagination import NewestFirst
 from api.runs import schema
 from api.runs.downloads import download
+from api.runs.examples import EXAMPLES
 from api.runs.representation import represent
 from api.runs.submission import Submission, submit_body
 from api.views import AnyAccept, ApiView
@@ -114,21 +114,7 @@ class RunsView(RunView):
         tags=TAGS,
         parameters=[PREFER],
         request={"application/json": schema.RunRequest},
-        examples=[
-            OpenApiExample("Attention by hand", schema.EXAMPLE, request_only=True),
-            OpenApiExample(
-                "Linear attention",
-                schema.LINEAR_EXAMPLE,
-                request_only=True,
-                description="`comparison` says how far it is from softmax attention on the same inputs.",
-            ),
-            OpenApiExample(
-                "Multi-head latent attention",
-                schema.LATENT_EXAMPLE,
-                request_only=True,
-                description="Four heads, six tokens, latents 16 wide: every engine but mla expands them.",
-            ),
-        ],
+        examples=EXAMPLES,
         responses={
             200: OpenApiResponse(schema.Run, "It ended while the client waited."),
             202: OpenApiResponse(schema.Run, "Queued; see `Location` and `Retry-After`."),

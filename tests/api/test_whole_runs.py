@@ -5,7 +5,9 @@ import io
 
 import numpy as np
 import pytest
+from safetensors import numpy as safetensors
 
+from api.runs.examples import EXAMPLES
 from tests.api.helpers import assert_problem, compute, validator
 
 pytestmark = pytest.mark.django_db
@@ -39,6 +41,13 @@ def file(api, run, name):
     answer = api.get(f"/runs/{run['id']}/artifacts/{name}")
     assert answer.status_code == 200, answer.content
     return np.load(io.BytesIO(answer.content))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_every_example_of_the_document_is_a_run(api, example):
+    run = whole_run(api, {**example.value, **TIMING})
+    assert run["result"]["numerics"]["within_bound"] is True
+    assert set(example.value["return"]) <= set(run["result"])
 
 
 @pytest.mark.parametrize("engine", ["reference", "eager"])
@@ -210,6 +219,114 @@ def test_a_selective_scan(api, form):
     assert run["result"]["numerics"]["within_bound"] is True
     assert run["result"]["comparison"]["rel_err"] > 0
     assert file(api, run, "state.npy").shape == (2, 2, 4, 3)
+
+
+def bundles(api, run, name):
+    """One result, from each kind of file."""
+    answer = api.get(f"/runs/{run['id']}/artifacts/result.safetensors")
+    return (
+        file(api, run, f"{name}.npy"),
+        file(api, run, "result.npz")[name],
+        safetensors.load(answer.content)[name],
+    )
+
+
+def test_a_cache_that_forgets(api):
+    body = {
+        "engine": "cache",
+        "inputs": {"q": seeded(4, 12, 6), "k": seeded(2, 12, 6), "v": seeded(2, 12, 5)},
+        "attention": {"rope": {"style": "half"}},
+        "options": {"policy": "streaming", "budget": 6, "sinks": 2, "kv_dtype": "int8"},
+        "return": ["out", "weights", "held", "kept_weight", "row_error"],
+        **TIMING,
+    }
+    run = whole_run(api, body)
+    result = run["result"]
+    assert {name: np.shape(result[name]) for name in body["return"]} == {
+        "out": (4, 12, 5), "weights": (4, 12, 12), "held": (2, 12, 12), "kept_weight": (4, 12),
+        "row_error": (4, 12),
+    }  # fmt: skip
+    assert result["held"][0][11] == [key < 2 or key > 7 for key in range(12)]  # true and false, no numbers
+    for array in bundles(api, run, "held"):
+        assert array.dtype == np.bool_
+        np.testing.assert_array_equal(array, result["held"])
+    findings = result["findings"]
+    assert findings["budget"] == findings["tokens_held"] == 6
+    assert findings["cache_bytes"] == 2 * 6 * (6 + 5 + 8)
+    assert findings["full_cache_bytes"] == 2 * 12 * 11 * 4
+    assert findings["worst_row_error"] == np.max(result["row_error"])
+    assert result["comparison"]["rel_err"] > 0
+    assert run["spec"]["options"]["recent"] is None
+
+
+def test_attention_within_buckets(api):
+    body = {
+        "engine": "lsh",
+        "inputs": {"q": seeded(2, 4, 12, 6), "k": seeded(2, 2, 12, 6), "v": seeded(2, 2, 12, 5),
+                   "attn_mask": [[True] * 11 + [False]]},
+        "attention": {"is_causal": True},
+        "options": {"rounds": 3, "buckets": 4, "hash_seed": 2, "top": 2},
+        "return": ["out", "weights", "recall", "kept_weight", "q_buckets", "k_buckets"],
+        **TIMING,
+    }  # fmt: skip
+    run = whole_run(api, body)
+    result = run["result"]
+    assert {name: np.shape(result[name]) for name in body["return"]} == {
+        "out": (2, 4, 12, 5), "weights": (2, 4, 12, 12), "recall": (2, 4, 12), "kept_weight": (2, 4, 12),
+        "q_buckets": (2, 4, 12, 3), "k_buckets": (2, 2, 12, 3),
+    }  # fmt: skip
+    assert all(type(bucket) is int and 0 <= bucket < 4 for bucket in result["k_buckets"][0][0][0])
+    for array in bundles(api, run, "k_buckets"):
+        assert array.dtype == np.int64
+        np.testing.assert_array_equal(array, result["k_buckets"])
+    assert 0 < result["findings"]["mean_recall"] <= 1
+    assert result["findings"]["pairs"] == 8 * (66 + 11)
+    assert result["comparison"]["rel_err"] > 0
+
+
+def test_keys_that_are_drawn(api):
+    body = {
+        "engine": "hard",
+        "inputs": dict.fromkeys(["q", "k", "v", "dout"], seeded(2, 6, 4)),
+        "attention": {"is_causal": True},
+        "options": {"draws": 20, "draws_seed": 3, "baseline": "optimal"},
+        "return": ["out", "weights", "chosen", "dscores", "dscores_estimate", "dscores_variance"],
+        **TIMING,
+    }
+    run = whole_run(api, body)
+    result = run["result"]
+    matrices = dict.fromkeys(["weights", "dscores", "dscores_estimate", "dscores_variance"], (2, 6, 6))
+    assert {name: np.shape(result[name]) for name in body["return"]} == {
+        "out": (2, 6, 4), "chosen": (2, 6), **matrices
+    }  # fmt: skip
+    assert [row[0] for row in result["chosen"]] == [0, 0]  # the only key that there is
+    for array in bundles(api, run, "chosen"):
+        assert array.dtype == np.int64
+        np.testing.assert_array_equal(array, result["chosen"])
+    baselines = result["findings"]["baselines"]
+    assert set(baselines) == {"none", "expected", "optimal", "moving"}
+    assert baselines["optimal"]["variance"] == pytest.approx(np.sum(result["dscores_variance"]))
+    assert result["comparison"]["rel_err"] > 0
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer", "status", "says"),
+    [
+        ({"engine": "cache", "options": {"policy": "full", "budget": 3}}, "/options/budget", 422, "leave it"),
+        ({"engine": "lsh", "options": {"buckets": 3}}, "/options/buckets", 422, "an even number, 2 or 4"),
+        ({"engine": "hard", "return": ["dscores"]}, "/inputs/dout", 422, "need dout, of the shape of out"),
+        ({"engine": "hard", "options": {"draws": 2**20}}, "/options/draws", 413, "at most 233,016 draws"),
+    ],
+)
+def test_what_engines_in_float64_refuse(api, body, pointer, status, says):
+    asked = {"inputs": dict.fromkeys("qkv", seeded(2, 9, 4)), **TIMING, **body}
+    assert_problem(api.post("/runs", asked), status, pointer=pointer, says=says)
+
+
+@pytest.mark.parametrize("engine", ["cache", "lsh", "hard"])
+def test_what_would_take_too_long_is_refused_with_what_fits(api, engine):
+    body = {"engine": engine, "inputs": dict.fromkeys("qkv", seeded(1, 8192, 8)), "timing": {"iters": 100}}
+    assert_problem(api.post("/runs", body), 422, pointer="/inputs/q", says=["worker time", "lengths up to"])
 
 
 @pytest.mark.parametrize(
