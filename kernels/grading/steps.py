@@ -372,30 +372,25 @@ def _without_max(setting: Setting, right: Results) -> Results:
 
 
 def _blocks(setting: Setting) -> Iterator[tuple[int, bool]]:
-    """Sizes of blocks that leave more than one, and which of them the mutants are to include: the usual ones,
-    or where all are too large the largest that is not."""
+    """Sizes of blocks that leave more than one, and which of them the mutants are to include: the usual ones.
+    Nobody has blocks where there are no more keys than one of those holds."""
     m = setting.given.k.shape[-2]
-    fitting = [block for block in BLOCKS if block < m]
-    main = [block for block in fitting if block in USUAL_BLOCKS] or fitting[-1:]
-    for block in fitting:
-        yield block, block in main
+    for block in BLOCKS:
+        if block < m:
+            yield block, block in USUAL_BLOCKS
 
 
 def online_no_rescale(setting: Setting) -> Readings:
     ways = (
-        ("", "neither what was summed before nor the sum of weights", True),
-        ("out", "what was summed before (the sum of weights is)", False),
-        ("sum", "the sum of weights (what was summed before is)", False),
+        ("", "what was summed before is not rescaled, nor is the sum of weights,"),
+        ("out", "what was summed before is not rescaled (the sum of weights is)"),
+        ("sum", "the sum of weights is not rescaled (what was summed before is)"),
     )
-    for block, is_main in _blocks(setting):
-        for key, what, is_usual in ways:
-            says = f"online softmax in blocks of {block} keys does not rescale {what} when the maximum grows"
-            if not is_usual:
-                says = f"online softmax in blocks of {block} keys forgets to rescale {what}"
-            yield Reading(
-                "online_no_rescale", f"{block} {key}".strip(), says, None, _not_rescaled(block, key),
-                is_main=is_main and is_usual,
-            )  # fmt: skip
+    for block, is_usual in _blocks(setting):
+        for key, what in ways:
+            says = f"in online softmax with blocks of {block} keys {what} when the maximum grows"
+            name, finish = f"{block} {key}".strip(), _not_rescaled(block, key)
+            yield Reading("online_no_rescale", name, says, None, finish, is_main=is_usual and not key)
 
 
 def _not_rescaled(block: int, key: str) -> Finish:

@@ -1,0 +1,422 @@
+"""The mutant matrix: would the cases of a problem notice each mistake, and would they pass what is right?
+
+Every reading of the table that can be made on a case is computed on ``SEEDS`` drawn sets of inputs and judged
+as an answer is. A case kills a reading if it fails it on all of them. A reading that gives the right answer,
+on these inputs and on inputs of every other distribution, *coincides* with it: nobody could tell. A code
+survives where a main reading of it neither coincides nor is killed by any case; that, zeros that pass a case,
+and a right computation in float16 or bfloat16 that fails although the tolerance lets that dtype in, keep a
+problem from being published.
+
+What would kill a survivor is found by trying: other distributions, other shapes, other answers beside those
+that are asked for, the other policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kernels.arrays import DISTRIBUTIONS, Array, round_to_dtype
+from kernels.bounds import UNIT_ROUNDOFF
+from kernels.grading.cases import drawn_inputs
+from kernels.grading.hypotheses import CODES, HINTS, LOW_PRECISION, rank, readings
+from kernels.grading.measure import measure
+from kernels.grading.model import PRECISION, Case, Problem, coarser
+from kernels.grading.pipeline import PRECISIONS, Results, Setting, as_answers, attend, resolve
+from kernels.grading.problem import parse_problem
+from kernels.grading.readings import Reading, evaluate
+from kernels.grading.tolerance import allowed_errors, held_to
+from kernels.spec import SpecError
+from kernels.spec.results import GRADIENTS
+
+SEEDS = (101, 202, 303)
+COINCIDES = 1e-9  # relative to the largest number
+MAX_SUGGESTIONS = 12
+LONGEST = 128  # a length that is suggested
+
+
+@dataclass(frozen=True)
+class Row:
+    """One code. ``survivors`` are the main readings that no case kills; ``unnoticed`` the rarer ones."""
+
+    code: str
+    relevant: bool  # whether it changes any answer that is asked for
+    coincides: bool  # it can be made, and gives what is right
+    killed_by: tuple[str, ...]
+    survivors: tuple[str, ...]
+    unnoticed: tuple[str, ...]
+
+    @property
+    def survives(self) -> bool:
+        """Whether the problem lets it pass."""
+        return bool(self.survivors)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "code": self.code,
+            "hint": HINTS[self.code],
+            "relevant": self.relevant,
+            "coincides": self.coincides,
+            "killed_by": list(self.killed_by),
+            "survives": self.survives,
+            "survivors": list(self.survivors),
+            "unnoticed": list(self.unnoticed),
+        }
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The table of a problem. ``precision``: by dtype, whether the right computation in it passes, whether it
+    should, and the cases that fail it."""
+
+    rows: tuple[Row, ...]
+    precision: Mapping[str, Mapping[str, Any]]
+    zeros_pass: tuple[str, ...]  # cases
+    suggestions: tuple[Mapping[str, Any], ...]
+
+    @property
+    def killed(self) -> int:
+        """How many of the relevant codes."""
+        return sum(row.relevant and not row.survives for row in self.rows)
+
+    @property
+    def total(self) -> int:
+        """How many codes are relevant."""
+        return sum(row.relevant for row in self.rows)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why the problem may not be published."""
+        found = [
+            f"{row.code} passes every case: an answer is accepted where {row.survivors[0]}."
+            for row in self.rows
+            if row.survives
+        ]
+        found += [f"An answer of zeros passes case {name}." for name in self.zeros_pass]
+        found += [
+            f"A right computation in {dtype} fails case {each['failed'][0]}, though {dtype} is let in: allow "
+            f"more for it, or set tolerance.least_dtype to a more precise one."
+            for dtype, each in self.precision.items()
+            if each["should_pass"] and not each["passes"]
+        ]
+        return tuple(found)
+
+    @property
+    def is_publishable(self) -> bool:
+        """Whether nothing speaks against it."""
+        return not self.problems
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "publishable": self.is_publishable,
+            "killed": self.killed,
+            "total": self.total,
+            "problems": list(self.problems),
+            "rows": [row.to_dict() for row in self.rows],
+            "precision": {dtype: dict(each) for dtype, each in self.precision.items()},
+            "suggestions": [dict(each) for each in self.suggestions],
+        }
+
+
+def matrix(problem: Problem, checkpoint: Callable[[], None] = lambda: None) -> Matrix:
+    """The mutant matrix of a problem. ``checkpoint`` is called between computations; it may raise to stop."""
+    if problem.kind != "attention":
+        return _of_traces(problem)
+    trials = [_Trial(problem, case) for case in problem.cases]
+    fates: dict[str, _Fate] = {}
+    for trial in trials:
+        for reading in trial.readings:
+            checkpoint()
+            fates.setdefault(reading.name, _Fate(reading)).add(trial.case.name, trial.outcome(reading))
+    for fate in fates.values():
+        if fate.always_coincides:
+            checkpoint()
+            fate.is_structural = _coincides_everywhere(problem, fate.reading)
+    rows = tuple(_row(code, [f for f in fates.values() if f.reading.code == code]) for code in CODES[:-1])
+    zeros = [name for name, outcome in fates["zeros"].outcomes.items() if outcome != "killed"]
+    precision = _precision(problem, trials, checkpoint)
+    low = Row(LOW_PRECISION, False, False, (), (), ())
+    suggestions = _suggestions(problem, rows, checkpoint)
+    return Matrix((*rows, low), precision, tuple(zeros), tuple(suggestions))
+
+
+# -- one case ------------------------------------------------------------------------------------------------
+
+
+class _Trial:
+    """A case on some drawn inputs, as if each set were a student's."""
+
+    def __init__(self, problem: Problem, case: Case, seeds: Sequence[int] = SEEDS) -> None:
+        if case.spec is None:
+            raise ValueError("a trace has no trial")
+        self.problem, self.case = problem, case
+        seeds = seeds if case.is_drawn else seeds[:1]
+        arrays = {name: array[None] for name, array in case.canonical.items()} | drawn_inputs(case, seeds)
+        self.setting: Setting = resolve(case.spec, arrays)
+        self.asked = [part.name for part in problem.answers]
+        self.gradients = bool(GRADIENTS.keys() & set(self.asked))
+        self.results = attend(self.setting, gradients=self.gradients)
+        self.right = as_answers(self.setting, self.results)
+        self.readings = readings(self.setting)
+        self._allowed: dict[str, dict[str, Array]] = {}
+
+    def outcome(self, reading: Reading) -> str:
+        """ "killed", "survives" or "coincides"."""
+        given = evaluate(reading, self.setting, self.results, gradients=self.gradients)
+        if all(self._same(given, name) for name in self.asked):
+            return "coincides"
+        dtype = self.problem.dtype
+        passes = np.ones(self.setting.students, dtype=np.bool_)
+        for name in self.asked:
+            if name in given:
+                passes &= self._passes(given[name], name, dtype)
+        return "survives" if passes.any() else "killed"
+
+    def passes_in(self, dtype: str) -> bool:
+        """Whether the right computation in a dtype is accepted, on all inputs."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            computed = attend(self.setting, PRECISIONS[dtype], gradients=self.gradients)
+            answers = as_answers(self.setting, computed)
+        return all(bool(self._passes(answers[name], name, dtype).all()) for name in self.asked)
+
+    def _same(self, given: Results, name: str) -> bool:
+        """Whether an answer is the right one, or nothing is said of it."""
+        if name not in given:
+            return True
+        ours, right = given[name], self.right[name]
+        if ours.shape[1:] != right.shape[1:]:
+            return False
+        if name == "mask":
+            return bool((ours == right).all())
+        with np.errstate(invalid="ignore", over="ignore"):
+            apart = np.where(ours == right, 0.0, np.abs(ours - right))
+        largest = float(np.abs(right[np.isfinite(right)]).max(initial=0.0))
+        return bool((apart <= COINCIDES * max(largest, 1e-300)).all())
+
+    def _passes(self, given: Array, name: str, dtype: str) -> Array:
+        """[students]: whether an answer handed in as ``dtype`` passes."""
+        expected = self.right[name]
+        if given.shape[1:] != expected.shape[1:]:
+            return np.zeros(self.setting.students, dtype=np.bool_)
+        shape = (self.setting.students, *expected.shape[1:])
+        given, expected = np.broadcast_to(given, shape), np.broadcast_to(expected, shape)
+        if name == "mask":
+            return np.asarray((given == expected).reshape(len(given), -1).all(1))
+        tolerance = self.problem.tolerance
+        held = held_to(dtype, self.problem.dtype, tolerance.least_dtype)
+        if held not in self._allowed:
+            self._allowed[held] = allowed_errors(self.setting, self.results, held, self.asked, tolerance)
+        with np.errstate(over="ignore", invalid="ignore"):
+            rounded = round_to_dtype(given, dtype).astype(np.float64)
+        found = measure(rounded, expected, self._allowed[held][name], held)
+        return found.passes(tolerance.max_mismatch_ratio)
+
+
+class _Fate:
+    """What became of a reading in every case."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self.outcomes: dict[str, str] = {}
+        self.is_structural = True
+
+    def add(self, case: str, outcome: str) -> None:
+        self.outcomes[case] = outcome
+
+    @property
+    def always_coincides(self) -> bool:
+        return all(outcome == "coincides" for outcome in self.outcomes.values())
+
+    @property
+    def coincides(self) -> bool:
+        return self.always_coincides and self.is_structural
+
+    @property
+    def killed_by(self) -> list[str]:
+        return [case for case, outcome in self.outcomes.items() if outcome == "killed"]
+
+    @property
+    def survives(self) -> bool:
+        return not self.coincides and not self.killed_by
+
+
+def _row(code: str, fates: Sequence[_Fate]) -> Row:
+    main = [fate for fate in fates if fate.reading.is_main]
+    apart = [fate for fate in main if not fate.coincides]
+    killed = [case for fate in apart[:1] for case in fate.killed_by]
+    killed = [case for case in killed if all(case in fate.killed_by for fate in apart)] or list(
+        dict.fromkeys(case for fate in apart for case in fate.killed_by)
+    )
+    return Row(
+        code,
+        relevant=bool(apart),
+        coincides=bool(fates) and not apart and all(fate.coincides for fate in fates),
+        killed_by=tuple(killed),
+        survivors=tuple(fate.reading.says for fate in apart if fate.survives),
+        unnoticed=tuple(f.reading.says for f in fates if f not in main and f.survives),
+    )
+
+
+def _coincides_everywhere(problem: Problem, reading: Reading) -> bool:
+    """Whether a reading gives what is right on inputs of every distribution, in the shapes of all cases."""
+    for case in problem.cases:
+        for distribution in DISTRIBUTIONS if case.is_drawn else ():
+            if distribution == case.distribution:
+                continue
+            trial = _Trial(problem, _redrawn(case, distribution), SEEDS[:1])
+            same = next((each for each in trial.readings if each.name == reading.name), None)
+            if same is not None and trial.outcome(same) != "coincides":
+                return False
+    return True
+
+
+def _redrawn(case: Case, distribution: str) -> Case:
+    """The same case, its inputs drawn from another distribution."""
+    if case.run is None or case.spec is None:
+        return case
+
+    def changed(spec: Any) -> Any:
+        inputs = {
+            name: replace(given, distribution=distribution) if given.source == "seed" else given
+            for name, given in spec.inputs.items()
+        }
+        return replace(spec, inputs=inputs)
+
+    return replace(case, distribution=distribution, run=changed(case.run), spec=changed(case.spec))
+
+
+# -- precision -----------------------------------------------------------------------------------------------
+
+
+def _precision(
+    problem: Problem, trials: Sequence[_Trial], checkpoint: Callable[[], None]
+) -> dict[str, dict[str, Any]]:
+    found = {}
+    for dtype in PRECISION:
+        failed = []
+        for trial in trials:
+            checkpoint()
+            if not trial.passes_in(dtype):
+                failed.append(trial.case.name)
+        should = is_let_in(problem, dtype)
+        found[dtype] = {"passes": not failed, "should_pass": should, "failed": failed}
+    return found
+
+
+def is_let_in(problem: Problem, dtype: str) -> bool:
+    """Whether the tolerance is about answers in this dtype: no less precise than it demands, and, of
+    ``allclose``, named there or no less precise than the problem's."""
+    least = problem.tolerance.least_dtype
+    if least is not None and coarser(least, dtype) != least:
+        return False
+    if problem.tolerance.policy == "error_bound" or dtype in problem.tolerance.per_dtype:
+        return True
+    return UNIT_ROUNDOFF[dtype] <= UNIT_ROUNDOFF[problem.dtype]
+
+
+# -- suggestions ---------------------------------------------------------------------------------------------
+
+
+def _suggestions(
+    problem: Problem, rows: Sequence[Row], checkpoint: Callable[[], None]
+) -> Iterator[dict[str, Any]]:
+    """For each survivor the first change that would kill it."""
+    count = 0
+    for row in rows:
+        if not row.survives or count == MAX_SUGGESTIONS:
+            continue
+        count += 1
+        for change, detail, changed in _changes(problem):
+            checkpoint()
+            if _kills(changed, row.code):
+                yield {"code": row.code, "change": change, "detail": f"{detail} would kill {row.code}."}
+                break
+        else:
+            detail = "Nothing that was tried kills it; ask for another answer, or leave out what it is about."
+            yield {"code": row.code, "change": None, "detail": detail}
+
+
+def _changes(problem: Problem) -> Iterator[tuple[dict[str, Any], str, Problem]]:
+    """Problems a little different from this one, with one case each where a case is what differs."""
+    for change, words, body in _changed_bodies(problem):
+        try:
+            yield change, words, parse_problem(body)
+        except SpecError:
+            continue
+
+
+def _changed_bodies(problem: Problem) -> Iterator[tuple[dict[str, Any], str, dict[str, Any]]]:
+    body = problem.to_dict() | {"properties": []}
+    cases = [case for case in body["cases"] if "shape" in case]
+    change: dict[str, Any]
+    if problem.tolerance.policy != "error_bound":
+        change = {"tolerance": {"policy": "error_bound"}}
+        yield change, "The tolerance of policy error_bound", {**body, **change}
+    for case in cases[:3]:
+        for other in DISTRIBUTIONS[::-1]:
+            if other != case["distribution"]:
+                change = {"case": case["name"], "distribution": other}
+                words = f"Distribution {other} in case {case['name']}"
+                yield change, words, {**body, "cases": [{**case, "distribution": other}]}
+    for case in cases[:2]:
+        for shape in _shapes(case["shape"]):
+            for other in dict.fromkeys((case["distribution"], "peaked", "normal")):
+                change = {"shape": shape, "distribution": other}
+                lengths = f"q_len {shape['q_len']}, kv_len {shape['kv_len']}, {shape['num_heads']} heads"
+                words = f"A case of {lengths} and distribution {other}"
+                yield change, words, {**body, "cases": [{**case, **change}]}
+    asked = {part["name"] for part in body["answer"]}
+    for name in ("weights", "lse", "masked_scores"):
+        if name not in asked:
+            answer = [*body["answer"], {"name": name, "points": 1.0}]
+            yield {"answer": name}, f"Asking for {name} too", {**body, "answer": answer}
+
+
+def _shapes(shape: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Shapes in which more can be told: other lengths for keys, longer ones, more heads."""
+    n = shape["q_len"]
+    m, heads = shape.get("kv_len", n), shape.get("num_heads", 1)
+    kv_heads, longer = shape.get("num_kv_heads", heads), min(max(4 * m, 32), LONGEST)
+    sized = {**shape, "num_heads": heads, "num_kv_heads": kv_heads}
+    yield {**sized, "q_len": n, "kv_len": m + max(3, m // 2)}
+    yield {**sized, "q_len": longer, "kv_len": longer}
+    yield {**sized, "q_len": longer, "kv_len": longer + 7}
+    if heads < 4:
+        yield {**sized, "num_heads": 4, "num_kv_heads": 2, "q_len": n, "kv_len": m}
+
+
+def _kills(problem: Problem, code: str) -> bool:
+    """Whether every main reading of a code that can be made there is killed by some case, and one is made."""
+    fates: dict[str, _Fate] = {}
+    for case in problem.cases:
+        trial = _Trial(problem, case)
+        for reading in trial.readings:
+            if reading.code == code and reading.is_main:
+                fates.setdefault(reading.name, _Fate(reading)).add(case.name, trial.outcome(reading))
+    return bool(fates) and all(fate.killed_by for fate in fates.values())
+
+
+# -- traces --------------------------------------------------------------------------------------------------
+
+
+def _of_traces(problem: Problem) -> Matrix:
+    """Integers are compared exactly; zeros are all that could pass."""
+    passing = []
+    for case in problem.cases:
+        if case.trace is None:
+            continue
+        expected = case.trace.expected(case.trace.inputs(SEEDS[0]))
+        if not any(expected[part.name].any() for part in problem.answers):
+            passing.append(case.name)
+    killed = tuple(case.name for case in problem.cases if case.name not in passing)
+    says = "every number is 0: nothing was computed or written"
+    zeros = Row("zeros", True, False, killed, (says,) if not killed else (), ())
+    others = [Row(code, False, False, (), (), ()) for code in CODES if code != "zeros"]
+    rows = sorted([zeros, *others], key=lambda row: rank(row.code))
+    precision = {dtype: {"passes": True, "should_pass": True, "failed": []} for dtype in PRECISION}
+    return Matrix(tuple(rows), precision, tuple(passing), ())
