@@ -144,6 +144,26 @@ def take(quota: Quota, caller: str, amount: float = 1.0) -> Standing | None:
     return Standing(quota, max(0, int(quota.limit - used)), max(1, math.ceil(milliseconds / 1000)))
 
 
+def standing(quota: Quota, caller: str) -> Standing | None:
+    """What is left, charging nothing; None without Redis."""
+    key = _keys(caller, [quota])[0]
+    try:
+        used, milliseconds = connection().get(key), connection().pttl(key)
+    except redis.RedisError as error:
+        log.warning("quota of %s not read: %s", caller, error)
+        return None
+    seconds = math.ceil(milliseconds / 1000) if milliseconds > 0 else quota.window_seconds
+    return Standing(quota, max(0, int(quota.limit - float(used or 0))), max(1, seconds))
+
+
+def put_back(quota: Quota, caller: str, amount: float = 1.0) -> None:
+    """Take back what `take` charged, where its window is still open."""
+    try:
+        connection().eval(REFUND, 1, *_keys(caller, [quota]), amount)
+    except redis.RedisError as error:
+        log.warning("quota of %s not put back: %s", caller, error)
+
+
 def _count(caller: str, limits: Sequence[Quota], amounts: Sequence[float]) -> tuple[int, float] | None:
     """Charge all of `amounts`: (milliseconds left, used) of the first; None: nothing was counted. Raises
     QuotaExceeded, having charged none."""

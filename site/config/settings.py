@@ -61,6 +61,7 @@ INSTALLED_APPS = [
     "api",
     "concepts",
     "lab",
+    "classroom",
 ]
 
 MIDDLEWARE = [
@@ -177,6 +178,28 @@ DATA_UPLOAD_MAX_NUMBER_FIELDS = 5_000
 
 # The address of a run's page (named, with `run_id`): the API's documents link to it.
 RUN_PAGE = "lab:run"
+
+# --- Accounts ------------------------------------------------------------------------------
+
+# Whether anybody may make an account; else `manage.py createsuperuser` does.
+OPEN_SIGNUP = env.flag("ATTENTION_LAB_OPEN_SIGNUP", True)
+LOGIN_URL = "classroom:sign-in"
+LOGIN_REDIRECT_URL = "classroom:home"
+LOGOUT_REDIRECT_URL = "classroom:sign-in"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+# Tries in a quarter of an hour that do not succeed: of one address, and for one name from anywhere.
+SIGN_INS_PER_ADDRESS = env.integer("ATTENTION_LAB_SIGN_INS_PER_ADDRESS", 50)
+SIGN_INS_PER_NAME = env.integer("ATTENTION_LAB_SIGN_INS_PER_NAME", 10)
+# Accounts that one address may make in an hour.
+SIGN_UPS_PER_ADDRESS = env.integer("ATTENTION_LAB_SIGN_UPS_PER_ADDRESS", 20)
 
 # --- REST ----------------------------------------------------------------------------------
 

@@ -7,6 +7,8 @@ from django.shortcuts import redirect
 from django.urls import include, path
 from django.views.decorators.http import require_safe
 
+PRIVATE = ("lab/runs", "account", "classroom", "hand-in")
+
 
 @require_safe
 def root(request: HttpRequest) -> HttpResponse:
@@ -15,11 +17,11 @@ def root(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def robots(request: HttpRequest) -> HttpResponse:
-    """Pages are for everyone; other people's runs are not for search engines."""
+    """Pages are for everyone; other people's work is not for search engines."""
     lines = [
         "User-agent: *",
         "Disallow: /api/",
-        *(f"Disallow: /{code}/lab/runs/" for code, _ in settings.LANGUAGES),
+        *(f"Disallow: /{code}/{place}/" for code, _ in settings.LANGUAGES for place in PRIVATE),
     ]
     return HttpResponse("\n".join(lines) + "\n", content_type="text/plain")
 
@@ -30,6 +32,7 @@ urlpatterns = [
     path("api/v1/", include("api.urls")),
     *i18n_patterns(
         path("lab/", include("lab.urls")),
+        path("", include("classroom.urls")),
         path("", include("concepts.urls")),
     ),
 ]
