@@ -221,8 +221,7 @@ class _Group:
             tight = np.broadcast_to(_of(self.allowed(dtype, tight=True)[name], index), actual.shape)
             doubtful = passes & (found.errors > tight.reshape(len(actual), -1)).any(1)
         reference = _of(self.reference_err(name, dtype), index)
-        seen = allowed(self.setting)
-        leaks = self._leaks(name, found, seen, index)
+        leaks = self._leaks(name, found, index)
         sums = _row_sums(actual, expected) if name == "weights" else None
         shape = actual.shape[1:]
         for row in range(len(actual)):
@@ -254,13 +253,12 @@ class _Group:
             return None
         return f"The weights of a query sum to 1 with an error of {error:.3g}; at most {most:.2g} is allowed."
 
-    def _leaks(self, name: str, found: Measured, seen: Array | None, index: Array) -> Array:
+    def _leaks(self, name: str, found: Measured, index: Array) -> Array:
         """Which attempts show weights, or scores, where a key is forbidden."""
         rows = len(found.actual)
-        if name not in ("weights", "masked_scores") or seen is None:
+        if name not in ("weights", "masked_scores"):
             return np.zeros(rows, dtype=np.bool_)
-        shape = (rows, *answer_shape(self.setting.spec, name))
-        forbidden = ~np.broadcast_to(_of(seen, index), shape).reshape(rows, -1)
+        forbidden = ~_of(self.expected["mask"], index).reshape(rows, -1)
         if name == "weights":
             return np.asarray((forbidden & found.wrong).any(1))
         with np.errstate(invalid="ignore"):
