@@ -16,6 +16,18 @@ from api.estimates.views import (
     PatternView,
     RooflineView,
 )
+from api.grading.assignments import (
+    AssignmentsView,
+    AssignmentView,
+    KeysView,
+    TokensView,
+    VariantView,
+)
+from api.grading.grades import GradesView, IncidentsView, RegradesView, RegradeView
+from api.grading.one_call import GradeView
+from api.grading.problems import InputsView, ProblemDetailView, ProblemsView, PublishView
+from api.grading.submissions import AssignmentSubmissionsView, BatchView, ResultsView, SubmissionView
+from api.grading.webhooks import DeliveriesView, ReplayView, WebhookDetailView, WebhooksView
 from api.runs.views import ArtifactView, RunDetailView, RunsView
 from api.simulations.views import (
     BatchingView,
@@ -39,6 +51,38 @@ urlpatterns = [
     path("compiles/<slug:run_id>", CompileDetailView.as_view(), name="compile"),
     path(
         "compiles/<slug:run_id>/artifacts/<str:name>", CompileArtifactView.as_view(), name="compile_artifact"
+    ),
+    path("problems", ProblemsView.as_view(), name="problems"),
+    path("problems/<slug:slug>", ProblemDetailView.as_view(), name="problem"),
+    path("problems/<slug:slug>/inputs", InputsView.as_view(), name="problem_inputs"),
+    path("problems/<slug:slug>/publish", PublishView.as_view(), name="publish"),
+    path("grade", GradeView.as_view(), name="grade"),
+    path("assignments", AssignmentsView.as_view(), name="assignments"),
+    path("assignments/<slug:assignment_id>", AssignmentView.as_view(), name="assignment"),
+    path("assignments/<slug:assignment_id>/tokens", TokensView.as_view(), name="submit_tokens"),
+    path("assignments/<slug:assignment_id>/keys", KeysView.as_view(), name="student_keys"),
+    path("assignments/<slug:assignment_id>/variants/<path:user_ref>", VariantView.as_view(), name="variant"),
+    path(
+        "assignments/<slug:assignment_id>/submissions",
+        AssignmentSubmissionsView.as_view(),
+        name="submissions",
+    ),
+    path("assignments/<slug:assignment_id>/submissions:batch", BatchView.as_view(), name="batch"),
+    path("assignments/<slug:assignment_id>/grades", GradesView.as_view(), name="grades"),
+    path("assignments/<slug:assignment_id>/regrades", RegradesView.as_view(), name="regrades"),
+    path(
+        "assignments/<slug:assignment_id>/regrades/<slug:regrade_id>", RegradeView.as_view(), name="regrade"
+    ),
+    path("assignments/<slug:assignment_id>/incidents", IncidentsView.as_view(), name="incidents"),
+    path("submissions/<slug:submission_id>", SubmissionView.as_view(), name="submission"),
+    path("submissions/<slug:submission_id>/results", ResultsView.as_view(), name="results"),
+    path("webhooks", WebhooksView.as_view(), name="webhooks"),
+    path("webhooks/<slug:webhook_id>", WebhookDetailView.as_view(), name="webhook"),
+    path("webhooks/<slug:webhook_id>/deliveries", DeliveriesView.as_view(), name="deliveries"),
+    path(
+        "webhooks/<slug:webhook_id>/deliveries/<slug:delivery_id>/replay",
+        ReplayView.as_view(),
+        name="replay",
     ),
     path("uploads", UploadsView.as_view(), name="uploads"),
     path("simulations", SimulationsView.as_view(), name="simulations"),

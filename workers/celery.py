@@ -63,4 +63,4 @@ app.conf.update(
         "expire": {"task": "workers.expire", "schedule": 3600},
     },
 )
-app.autodiscover_tasks(["workers"])
+app.autodiscover_tasks(["workers", "workers.grading"])

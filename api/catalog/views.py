@@ -17,13 +17,17 @@ from rest_framework.response import Response
 from api import preferences, strict_json
 from api.catalog import schema
 from api.errors import Problem, respond
+from api.grading import bodies
 from api.openapi import problems
 from api.runs.representation import MAX_INLINE_ELEMENTS
 from api.uploads import arrayfiles, store
 from api.views import ApiView
+from kernels.grading.case import MAX_NUMBERS, MAX_PAIRS
+from kernels.grading.problem import MAX_CASES
 from kernels.registry import ENGINES
 from kernels.spec import MAX_ELEMENTS
 from workers import health
+from workers.grading.models import USER_REF_LENGTH
 
 TAGS = ["catalog"]
 
@@ -51,11 +55,31 @@ def limits() -> dict[str, Any]:
             "anonymous": settings.RETENTION_DAYS_ANONYMOUS,
             "token": settings.RETENTION_DAYS_TOKEN,
         },
+        "grading": grading_limits(),
         "uploads": {
             "arrays": arrayfiles.MAX_MEMBERS,
             "expanded_bytes": arrayfiles.MAX_EXPANDED_BYTES,
             "kept_hours": store.KEPT.total_seconds() / 3600,
             "anonymous_bytes": store.ANONYMOUS_BYTES,
+        },
+    }
+
+
+def grading_limits() -> dict[str, Any]:
+    return {
+        "cases": MAX_CASES,
+        "pairs_of_a_case": MAX_PAIRS,
+        "numbers_of_a_submission": MAX_NUMBERS,
+        "batch": bodies.MAX_BATCH,
+        "user_ref_characters": USER_REF_LENGTH,
+        "queued_submissions": settings.MAX_QUEUED_SUBMISSIONS,
+        "requests_per_minute": {
+            "address": settings.GRADING_REQUESTS_PER_MINUTE,
+            "token": settings.TOKEN_GRADING_REQUESTS_PER_MINUTE,
+        },
+        "submissions_per_minute": {
+            "key": settings.SUBMISSIONS_PER_MINUTE,
+            "token": settings.TOKEN_SUBMISSIONS_PER_MINUTE,
         },
     }
 

@@ -11,10 +11,12 @@ from typing import Any
 
 from django.utils import timezone
 
+from kernels.grading.report import Judgement
 from workers.grading import assignments
 from workers.grading.assignments import FULL, NOTHING, SCORES, Phase
 from workers.grading.models import Assignment, State, Submission
 
+LISTS = ("tests", "hypotheses", "notes")  # of a judgement
 INTERNAL_ERROR = "internal_error"
 NO_VERDICT: dict[str, Any] = {
     "verdict": None,
@@ -109,15 +111,14 @@ def _verdict(submission: Submission, view: View) -> dict[str, Any]:
 
 def judgement(result: Mapping[str, Any], view: View) -> dict[str, Any]:
     """What a judge found, as far as `view` has it."""
-    shown = {name: result.get(name, empty) for name, empty in NO_VERDICT.items()}
-    shown["reason"] = shown["reason"] or None
-    if view.level not in (FULL, SCORES):
-        return {**NO_VERDICT, **{name: shown[name] for name in ("verdict", "reason", "score", "max_score")}}
-    shown["tests"] = [_test(test, view) for test in shown["tests"]]
-    hidden = [test for test in result.get("tests", ()) if test["visibility"] not in view.visible]
-    if hidden or view.level == SCORES:
-        shown |= _figures(shown["tests"] if view.level == FULL else [])
-    return shown
+    whole = Judgement(**{**result, **{name: tuple(result[name]) for name in LISTS}})
+    shown = whole.seen_by(view.visible).to_dict()
+    if view.level == FULL:
+        return {**shown, "tests": [_test(test, view) for test in result["tests"]]}
+    kept = {name: shown[name] for name in ("verdict", "score", "max_score")}
+    if view.level == SCORES:
+        kept["tests"] = [_test(test, view) for test in result["tests"]]
+    return {**NO_VERDICT, **kept}
 
 
 def _test(test: Mapping[str, Any], view: View) -> dict[str, Any]:
@@ -133,13 +134,5 @@ def _test(test: Mapping[str, Any], view: View) -> dict[str, Any]:
             "extra_data": {},
         }
     if view.level == SCORES:
-        return {**test, "output": "", "extra_data": {}}
+        return {**test, "output": "", "tags": [], "extra_data": {}}
     return dict(test)
-
-
-def _figures(tests: list[dict[str, Any]]) -> dict[str, Any]:
-    """Those of the whole, from the tests that may be read: of the first that failed, else of the first."""
-    read = [test for test in tests if test["extra_data"]]
-    first = next((test for test in read if test["status"] == "failed"), read[0] if read else None)
-    data = first["extra_data"] if first else {}
-    return {"numerics": data.get("numerics"), "hypotheses": data.get("hypotheses", []), "notes": []}

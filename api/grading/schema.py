@@ -4,7 +4,8 @@ from typing import Any
 
 from api.grading import bodies
 from api.openapi import Component, JsonSchema, closed, component, described, ref
-from api.runs.schema import URL, WHEN, Array, Attention, ResultArray, choice, nullable
+from api.runs import schema as runs
+from api.runs.schema import NULL, URL, WHEN, Array, Attention, ResultArray, choice
 from kernels.arrays import DISTRIBUTIONS
 from kernels.grading.case import ANSWERS, MASKS, MAX_NUMBERS, MAX_PAIRS, MAX_POINTS, SEED_SCOPES, VISIBILITIES
 from kernels.grading.problem import KINDS, MAX_CASES, POLICIES, PROPERTIES
@@ -43,6 +44,11 @@ EXTERNAL_ID = described(
     minLength=1,
     maxLength=USER_REF_LENGTH,
 )
+
+
+def nullable(schema: JsonSchema) -> JsonSchema:
+    """Null as well; of an enumeration that is one more alternative."""
+    return {"anyOf": [NULL, schema]} if "enum" in schema else runs.nullable(schema)
 
 
 def words(values: Any, text: str, **more: Any) -> JsonSchema:
@@ -98,7 +104,7 @@ ProblemCase = component(
             ),
             "inputs": described("object", "Instead of a shape: the arrays.", additionalProperties=ref(Array)),
             "attention": ref(Attention),
-            "mask": words(MASKS, "A mask is drawn too, of this kind."),
+            "mask": nullable(words(MASKS, "A mask is drawn too, of this kind.")),
             "operations": described(
                 "array", "Of kind paging: what is asked of the allocator.", items=ANYTHING
             ),
@@ -158,6 +164,11 @@ MutantTable = component(
         {
             "killed": described("integer", "Relevant wrong computations that some case refuses."),
             "total": described("integer", "Wrong computations that differ from the right one here."),
+            "publishable": {"type": "boolean"},
+            "problems": listed(TEXT, "Why it may not be published."),
+            "rows": listed(ANYTHING, "For each code: relevant, coincides, killed_by, survives."),
+            "precision": described("object", "Whether the right computation in a dtype passes, and should."),
+            "suggestions": listed(ANYTHING, "What would refuse a survivor, found by trying."),
         },
         description="Every wrong computation that students make, run against the problem: which cases refuse "
         "it, which would let it pass, and what inputs would refuse it.",
@@ -523,6 +534,10 @@ PrairieLearn = component(
         },
         "gradable",
     ),
+)
+
+Results = component(
+    "SubmissionResults", {"anyOf": [ref(Gradescope), ref(PrairieLearn)]}, Gradescope, PrairieLearn
 )
 
 # --- Grades, regrades, incidents -------------------------------------------------------------

@@ -349,7 +349,7 @@ class ResultsView(SubmissionsView):
             OpenApiParameter("format", str, enum=tuple(reports.FORMATS), required=True),
         ],
         responses={
-            200: OpenApiResponse(schema.Gradescope, "With format=prairielearn: that system's fields."),
+            200: OpenApiResponse(schema.Results, "In the fields of that system."),
             **problems(400, 401, 403, 404, 409, 429),
         },
     )

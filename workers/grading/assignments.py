@@ -2,7 +2,8 @@
 
 import hashlib
 import secrets
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
 
@@ -65,6 +66,35 @@ def revealed_seed(assignment: Assignment) -> str | None:
     """The seed in hex, once nobody can hand in any more."""
     closed = phase(assignment, timezone.now()) == Phase.CLOSED
     return bytes(assignment.seed).hex() if closed else None
+
+
+@dataclass(frozen=True)
+class Tries:
+    """A student's: how many there are (None: any number), how many were used of them, and from when there is
+    another one where none is left (None: never)."""
+
+    most: int | None
+    used: int
+    next_at: datetime | None = None
+
+    @property
+    def left(self) -> int | None:
+        return None if self.most is None else max(0, self.most - self.used)
+
+
+def tries(assignment: Assignment, user_ref: str, now: datetime) -> Tries:
+    """Those of a student at a moment; what was given back does not count."""
+    counted = assignment.submissions.filter(user_ref=user_ref, counts_towards_limit=True)
+    most, window = assignment.limit_count, assignment.limit_window_s
+    if most is None:
+        return Tries(None, counted.count())
+    if window:
+        counted = counted.filter(submitted_at__gt=now - timedelta(seconds=window))
+    times = list(counted.order_by("submitted_at").values_list("submitted_at", flat=True))
+    next_at = None
+    if window and most and len(times) >= most:
+        next_at = times[len(times) - most] + timedelta(seconds=window)
+    return Tries(most, len(times), next_at)
 
 
 def next_number(assignment: Assignment, user_ref: str) -> int:

@@ -20,7 +20,7 @@ class Survivors(Exception):
 
     def __init__(self, matrix: dict[str, Any]) -> None:
         self.matrix = matrix
-        super().__init__(why_not(matrix))
+        super().__init__(" ".join(matrix["problems"]))
 
 
 def save(owner: str, problem: Asked) -> tuple[ProblemVersion, bool]:
@@ -97,7 +97,7 @@ def compute_matrix(check: Check, no_more_interruptions: Callable[[], None]) -> N
 
 def publish(version: ProblemVersion, matrix: dict[str, Any]) -> None:
     """Let everybody see it. Raises Survivors."""
-    if why_not(matrix):
+    if not matrix["publishable"]:
         raise Survivors(matrix)
     ProblemVersion.objects.filter(pk=version.pk, published_at__isnull=True).update(
         published_at=timezone.now()
