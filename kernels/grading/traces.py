@@ -6,8 +6,9 @@ thousandth (``MARGIN``), so that arithmetic in float32 decides as float64 does.
 * ``paging``: operations on a cache in blocks (``kernels.serving.paged_allocator``), one a row: what is done
   (0 allocate, 1 append, 2 fork, 3 free), with which sequence, how many tokens, and from which parent. The
   block that was freed last is handed out first; at the beginning block 0 is. Answers: ``block_table``
-  [sequences, blocks], −1 where there is none; ``lens`` [sequences]; ``slots``, where each token was written,
-  in order; ``free_blocks``, the next one first; ``references`` [blocks]; ``copies`` [copies, 2], from and to.
+  [sequences, blocks], a row for each number up to the largest that an operation names, −1 where there is no
+  block; ``lens`` [sequences]; ``slots``, where each token was written, in order; ``free_blocks``, the next
+  one first; ``references`` [blocks]; ``copies`` [copies, 2], from and to.
 * ``speculative``: each row is one run of the target over ``gamma`` drafted tokens. Token i is accepted where
   uniforms[i] < p/q; the first that is not is replaced by one from max(0, p − q), a draft accepted whole is
   followed by one from p: the first token whose cumulative probability exceeds the last of the uniforms.
@@ -124,9 +125,10 @@ class Paging:
             if change is not None:
                 slots += change.slots
                 copies += [change.copied] if change.copied else []
-        tables = [cache.sequences[name].table if name in cache.sequences else [] for name in self._names()]
+        names = [str(number) for number in range(1 + int(inputs["operations"][:, 1].max(initial=0)))]
+        tables = [cache.sequences[name].table if name in cache.sequences else [] for name in names]
         width = max(map(len, tables), default=0)
-        lens = [cache.sequences[name].length if name in cache.sequences else 0 for name in self._names()]
+        lens = [cache.sequences[name].length if name in cache.sequences else 0 for name in names]
         found: dict[str, Any] = {
             "block_table": [table + [-1] * (width - len(table)) for table in tables],
             "lens": lens,
@@ -135,14 +137,11 @@ class Paging:
             "references": cache.references,
             "copies": copies,
         }
-        shapes = {"block_table": (self.sequences, width), "copies": (-1, 2)}
+        shapes = {"block_table": (len(names), width), "copies": (-1, 2)}
         return {
             name: np.array(value, dtype=np.int64).reshape(shapes.get(name, (-1,)))
             for name, value in found.items()
         }
-
-    def _names(self) -> list[str]:
-        return [str(number) for number in range(self.sequences)]
 
     def _draw(self, draws: Draws) -> list[tuple[int, int, int, int]]:
         """Operations for which there is room, every sequence begun once at most."""
