@@ -102,8 +102,15 @@ INPUT_MEANINGS: dict[str, str] = {
     "delta": "step sizes, positive (after their softplus); channels 1: one for all channels of a head",
     "a": "rates, negative; channels 1 and states 1: one for all",
     "d_skip": "how much of x is added to the output",
+    "w_q": "from a query to the hidden numbers of score additive; heads 1, here and below: one for all",
+    "w_k": "from a key to them",
+    "v_a": "how much each hidden number counts, in additive and concat",
+    "w_general": "what stands between q and k in score general",
+    "w_concat": "w_q and w_k side by side, of score concat",
+    "w_p": "from a query to the hidden numbers of its predicted centre",
+    "v_p": "how much each of these counts",
 }
-MAX_BETA, MAX_HALF_WIDTH = 1e6, 2**30
+MAX_BETA, MAX_HALF_WIDTH = 10**6, 2**30
 MAX_FEATURES = 4096  # of a performer: each is a number for every query and key
 MAX_TOKENS = 2**24  # that an option may name
 MAX_DRAWS = 2**20  # of hard attention

@@ -58,6 +58,20 @@ EXAMPLES = [
         },
     ),
     _example(
+        "Additive attention around a predicted position",
+        "Bahdanau's score in Luong's window. `findings` counts what it takes beside scaled dot products.",
+        {
+            "engine": "scoring",
+            "inputs": {
+                **_seeded("qkv", 2, 32, 8),
+                **_seeded(("w_q", "w_k", "w_p"), 1, 16, 8),
+                **_seeded(("v_a", "v_p"), 1, 16),
+            },
+            "options": {"score": "additive", "span": "predictive", "half_width": 4},
+            "return": ["out", "weights", "centres", "kept_weight"],
+        },
+    ),
+    _example(
         "A cache that forgets",
         "64 tokens through room for 16, of which 4 are for sinks; `findings` has the bytes and the error.",
         {

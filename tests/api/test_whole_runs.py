@@ -221,6 +221,37 @@ def test_a_selective_scan(api, form):
     assert file(api, run, "state.npy").shape == (2, 2, 4, 3)
 
 
+def test_additive_attention_around_predicted_positions(api):
+    """Twelve keys, of which windows of half width 3 hold six or seven."""
+    body = {
+        "engine": "scoring",
+        "inputs": {
+            "q": seeded(2, 4, 9, 6), "k": seeded(2, 2, 12, 6), "v": seeded(2, 2, 12, 5),
+            "w_q": seeded(4, 7, 6), "w_k": b64(np.ones((1, 7, 6), np.float32)), "v_a": seeded(4, 7),
+            "w_p": seeded(1, 3, 6), "v_p": seeded(1, 3),
+        },
+        "options": {"span": "predictive", "half_width": 3},
+        "return": ["out", "lse", "scores", "weights", "centres", "kept_weight"],
+        **TIMING,
+    }  # fmt: skip
+    run = whole_run(api, body)
+    result = run["result"]
+    assert {name: np.shape(result[name]) for name in body["return"]} == {
+        "out": (2, 4, 9, 5), "lse": (2, 4, 9), "scores": (2, 4, 9, 12), "weights": (2, 4, 9, 12),
+        "centres": (2, 4, 9), "kept_weight": (2, 4, 9),
+    }  # fmt: skip
+    assert result["numerics"]["within_bound"] is True
+    distance = np.abs(np.arange(12) - np.array(result["centres"])[..., None])
+    np.testing.assert_array_equal(np.array(result["weights"]) > 0, distance <= 3)
+    findings = result["findings"]
+    assert findings["pairs_scored"] == np.count_nonzero(distance <= 3)
+    assert findings["score_cost"]["functions"] == 7 * findings["pairs_scored"]
+    assert result["comparison"]["with"] == "softmax"
+    assert run["spec"]["options"]["score"] == "additive"
+    answer = assert_problem(api.post("/runs", body | {"options": {"score": "dot"}}), 422)
+    assert {error["pointer"] for error in answer["errors"]} >= {"/inputs/w_q", "/inputs/w_p", "/return/4"}
+
+
 def bundles(api, run, name):
     """One result, from each kind of file."""
     answer = api.get(f"/runs/{run['id']}/artifacts/result.safetensors")
