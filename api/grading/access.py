@@ -13,6 +13,7 @@ from rest_framework.exceptions import NotAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from api import idempotency
 from api.callers import Caller
 from api.errors import Problem
 from api.grading import keys
@@ -88,6 +89,14 @@ class GradingView(ApiView):
             response["RateLimit-Policy"] = policy
             response["RateLimit"] = f'"{quota.name}";r={self.standing.remaining};t={self.standing.seconds}'
         return response
+
+    def checked_key(self, fingerprint: str) -> idempotency.Key | None:
+        """The request's Idempotency-Key. A Problem, before anything else is said of the body, when it came
+        before with another one."""
+        key = self.idempotency_key(fingerprint)
+        if key:
+            idempotency.find(key)
+        return key
 
     @property
     def key(self) -> str:

@@ -65,7 +65,7 @@ class AssignmentsView(GradingView):
     def post(self, request: Request) -> Response:
         self.require(AUTHOR)
         body = parsers.json_body(request)
-        key = self.idempotency_key(parsers.body_digest(request))
+        key = self.checked_key(parsers.body_digest(request))
         new = bodies.assignment(body)
         row, replayed = idempotency.once(key, self._again, lambda: self._create(new))
         headers = {
@@ -190,7 +190,7 @@ class TokensView(GradingView):
         access = self.find_assignment(assignment_id)
         access.require_staff()
         body = parsers.json_body(request)
-        key = self.idempotency_key(parsers.body_digest(request))
+        key = self.checked_key(parsers.body_digest(request))
         new = bodies.token(body)
         if key and idempotency.find(key) is not None:
             raise Problem(409, "This request made its token already, which was shown that once.")

@@ -132,8 +132,9 @@ class RegradesView(StaffView):
     def post(self, request: Request, assignment_id: str) -> Response:
         assignment = self.find_mine(assignment_id).assignment
         seconds = preferences.wait_seconds(request.headers.get("Prefer", ""))
-        new = bodies.regrade(parsers.json_body(request))
-        key = self.idempotency_key(parsers.body_digest(request))
+        body = parsers.json_body(request)
+        key = self.checked_key(parsers.body_digest(request))
+        new = bodies.regrade(body)
         version = self._version(assignment, new.version)
 
         def start() -> Regrade:

@@ -101,7 +101,7 @@ class ProblemsView(ProblemView):
     def post(self, request: Request) -> Response:
         self.require(AUTHOR)
         body = parsers.json_body(request)
-        key = self.idempotency_key(parsers.body_digest(request))
+        key = self.checked_key(parsers.body_digest(request))
         problem = parse_problem(body)
         is_new = False
 
@@ -191,7 +191,7 @@ class PublishView(ProblemView):
         version = self.version(slug)
         if version.problem.owner != self.caller.owner:
             raise Problem(403, "Only its author publishes a problem.")
-        key = self.idempotency_key(f"publish {version.pk}")
+        key = self.checked_key(f"publish {version.pk}")
         replayed = key is not None and idempotency.find(key) is not None
         check = rows.check_of(version)
         preferences.wait_for(check, PUBLISH_SECONDS if seconds is None else seconds)

@@ -153,7 +153,7 @@ class AssignmentSubmissionsView(SubmissionsView):
         seconds = self.seconds_to_wait()
         self.count("submissions")
         body = parsers.json_body(request)
-        key = self.idempotency_key(parsers.body_digest(request))
+        key = self.checked_key(parsers.body_digest(request))
         found = Problems()
         handed = bodies.submission(body, "", found, is_staff=access.is_staff)
         found.raise_if_any()
@@ -216,9 +216,10 @@ class BatchView(SubmissionsView):
     def post(self, request: Request, assignment_id: str) -> Response:
         access = self.find_assignment(assignment_id)
         seconds = self.seconds_to_wait()
-        found = bodies.batch(parsers.json_body(request))
+        body = parsers.json_body(request)
+        key = self.checked_key(parsers.body_digest(request))
+        found = bodies.batch(body)
         self.count("submissions", max(1, len(found)))
-        key = self.idempotency_key(parsers.body_digest(request))
         if key and (earlier := _earlier_batch(key)):
             return self._answer(earlier.results, seconds, replayed=True)
         read = self._read_all(found, access)

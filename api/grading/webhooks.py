@@ -70,7 +70,7 @@ class WebhooksView(WebhookView):
     )
     def post(self, request: Request) -> Response:
         body = parsers.json_body(request)
-        key = self.idempotency_key(parsers.body_digest(request))
+        key = self.checked_key(parsers.body_digest(request))
         new = bodies.webhook(body)
         row, replayed = idempotency.once(key, self._again, lambda: self._register(new))
         document = {**representation.webhook(row), "secret": webhooks.secret_of(row)}
@@ -141,7 +141,7 @@ class ReplayView(WebhookView):
     )
     def post(self, request: Request, webhook_id: str, delivery_id: str) -> Response:
         row = self.find_delivery(webhook_id, delivery_id)
-        key = self.idempotency_key(f"replay {delivery_id}")
+        key = self.checked_key(f"replay {delivery_id}")
         replayed = key is not None and idempotency.find(key) is not None
         if not replayed:
             webhooks.replay(row)

@@ -1,6 +1,8 @@
 """What the API's tests share: a body that is right, and ways to state that an answer is as described, or a
 problem."""
 
+import re
+
 import numpy as np
 from openapi_schema_validator import OAS30Validator
 from referencing import Registry, Resource
@@ -17,6 +19,11 @@ BODY = {
         "v": [[1, 0], [0, 2], [2, 2]],
     },
 }
+
+
+def described_path(route):
+    """The address of a route as the OpenAPI document writes it."""
+    return "/api/v1/" + re.sub(r"<\w+:(\w+)>", r"{\1}", str(route.pattern))
 
 
 def validator(document, name):

@@ -146,7 +146,13 @@ def test_what_cannot_be_a_key_is_400(api, sent, key):
 
 # --- Every POST, those without an effect among them -----------------------------------------------
 
-POSTS = [str(route.pattern) for route in urlpatterns if hasattr(getattr(route.callback, "cls", None), "post")]
+# Those of grading need a token and rows to be about: see tests/api/grading.
+POSTS = [
+    str(route.pattern)
+    for route in urlpatterns
+    if hasattr(getattr(route.callback, "cls", None), "post")
+    and str(route.pattern).partition("/")[0] not in ("problems", "assignments", "webhooks")
+]
 ESTIMATE, OTHER = "estimates/kv-cache", "estimates/memory"
 
 

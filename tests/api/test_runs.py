@@ -12,7 +12,7 @@ from api.errors import Problem
 from api.preferences import wait_seconds
 from kernels.spec import ParsedRun, parse_run
 from tests.api.helpers import BODY, assert_problem, fail, finish
-from workers import runs
+from workers import events, runs
 from workers.models import Run
 
 pytestmark = pytest.mark.django_db
@@ -33,7 +33,7 @@ def ends_while_waited_for(monkeypatch):
         run.refresh_from_db()
         return run
 
-    monkeypatch.setattr(runs, "wait", wait)
+    monkeypatch.setattr(events, "wait", wait)
 
 
 FIELDS = {
@@ -142,7 +142,7 @@ def test_a_run_that_ends_in_time_is_answered_with_200(api):
 
 def test_a_run_that_does_not_end_in_time_is_answered_with_202(api, monkeypatch):
     waited = []
-    monkeypatch.setattr(runs, "wait", lambda run, seconds, **_: waited.append(seconds))
+    monkeypatch.setattr(events, "wait", lambda run, seconds, **_: waited.append(seconds))
     answer = api.post("/runs", BODY, prefer="wait=5")
     assert answer.status_code == 202
     assert answer["Preference-Applied"] == "wait=5"
@@ -160,7 +160,7 @@ def test_reading_can_wait_too(api):
 
 def test_waiting_never_takes_all_threads(api, monkeypatch):
     monkeypatch.setattr(preferences, "_waiting", threading.BoundedSemaphore(1))
-    monkeypatch.setattr(runs, "wait", lambda *_: pytest.fail("it waited"))
+    monkeypatch.setattr(events, "wait", lambda *_: pytest.fail("it waited"))
     with preferences._waiting:
         answer = api.post("/runs", BODY, prefer="wait=20")
     assert answer.status_code == 202
