@@ -37,6 +37,7 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "q_buckets": (_("query"), _("round")),
     "k_buckets": (_("key"), _("round")),
 }
+BY_QUERY = ("out", "dq", "q_buckets")  # of them, those whose rows are queries
 FLAT = (*COLUMNS, "normaliser")  # without a last axis of their own
 
 
@@ -64,16 +65,20 @@ def tables(names: Collection[str], spec: RunSpec) -> list[str]:
 
 @dataclass(frozen=True)
 class Window:
-    """The upper left corner of a matrix, to be printed as numbers. values: [rows, columns]."""
+    """Some rows of a matrix, from its left edge, to be printed as numbers. values: [rows, columns]."""
 
     values: np.ndarray
     total_rows: int
     total_columns: int
+    first_row: int = 0
 
     @property
     def is_cut(self) -> bool:
         return self.values.shape != (self.total_rows, self.total_columns)
 
 
-def window(matrix: np.ndarray, rows: int = 32, columns: int = 12) -> Window:
-    return Window(matrix[:rows, :columns], *matrix.shape)
+def window(matrix: np.ndarray, rows: int = 32, columns: int = 12, around: int = 0) -> Window:
+    """The first rows, or, where `around` is beyond them, those around it."""
+    first = 0 if around < rows else max(0, min(around - rows // 2, len(matrix) - rows))
+    total_rows, total_columns = matrix.shape
+    return Window(matrix[first : first + rows, :columns], total_rows, total_columns, first)

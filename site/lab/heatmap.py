@@ -191,19 +191,21 @@ def by_value(kind: Kind, level: int) -> tuple[str, str]:
     return f'fill="{color.hex}"', f'fill="{scales.ink(color).hex}" {CENTERED}'
 
 
-def svg(heat_map: HeatMap, label: str, paint: Paint = by_class) -> SafeString:
-    """The map as SVG; every cell carries its value as a <title>, and `label` names the whole."""
+def svg(heat_map: HeatMap, label: str, paint: Paint = by_class, lit: int | None = None) -> SafeString:
+    """The map as SVG; every cell carries its value as a <title>, and `label` names the whole. The row of
+    query `lit` has a frame."""
     width, height = cell_size(heat_map)
     total = (LEFT + heat_map.columns * width + 1, TOP + heat_map.rows * height + 1)
     head = '<svg class="{}" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">'
     return format_html(
-        head + "{}{}</svg>",
+        head + "{}{}{}</svg>",
         "heatmap" if width >= 16 else "heatmap heatmap-dense",
         *total,
         *total,
         label,
         axes(heat_map),
         cells(heat_map, paint),
+        "" if lit is None else frame(heat_map, lit),
     )
 
 
@@ -242,6 +244,19 @@ def cells(heat_map: HeatMap, paint: Paint) -> SafeString:
         parts.append("</g>")
     # Made of numbers and one escaped sentence. format_html on each of 4,096 cells takes ten times as long.
     return SafeString("".join(parts))
+
+
+def frame(heat_map: HeatMap, query: int) -> SafeString:
+    """Around the row that stands for a query."""
+    width, height = cell_size(heat_map)
+    return format_html(
+        '<path class="lit-row" fill="none" d="M{} {}h{}v{}h{}z"/>',
+        LEFT,
+        TOP + query // heat_map.row_block * height,
+        heat_map.columns * width,
+        height,
+        -heat_map.columns * width,
+    )
 
 
 def axes(heat_map: HeatMap) -> SafeString:

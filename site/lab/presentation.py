@@ -58,6 +58,7 @@ def links(run: Run, request: HttpRequest) -> dict[str, str]:
     """Every address that belongs to the run; a share key is carried along."""
     key = request.GET.get("key", "")
     keyed = {"key": key} if key else {}
+    chosen = {name: request.GET[name] for name in results.CHOICES if name in request.GET}
 
     def to(name: str, **query: str) -> str:
         query |= keyed
@@ -66,7 +67,7 @@ def links(run: Run, request: HttpRequest) -> dict[str, str]:
 
     return {
         "permalink": request.build_absolute_uri(to("run")),
-        "live": to("live", seen=run.status),
+        "live": to("live", seen=run.status, **chosen),
         "cancel": to("cancel"),
         "json": to("json"),
         "edit": f"{reverse('lab:home')}?{urlencode({'from': run.id, **keyed})}",

@@ -19,6 +19,7 @@ from workers import artifacts
 from workers.models import Run
 
 MAX_LINKS = 32  # heads beyond which the picker is a number box
+CHOICES = ("map", "table", "batch", "head", "row")  # of a query string
 BESIDE_NAMES = {"lse": "LSE"}  # shorter than a result is called elsewhere
 
 
@@ -30,6 +31,7 @@ class Choice:
     head: int
     map: str
     table: str
+    row: int | None = None  # a query that is lit
 
     @classmethod
     def read(cls, query: QueryDict, spec: RunSpec, maps: list[str], tables: list[str]) -> "Choice":
@@ -38,6 +40,7 @@ class Choice:
             head=index(query.get("head", ""), spec.num_heads),
             map=one_of(query.get("map", ""), maps),
             table=one_of(query.get("table", ""), tables),
+            row=index(query.get("row", ""), spec.q_len) if query.get("row") and spec.q_len else None,
         )
 
 
@@ -105,9 +108,7 @@ def pickers(
 
 def picker(name: str, label: str, options: list[tuple[str, str, bool]], query: QueryDict) -> dict[str, Any]:
     """Links that change one choice and keep the others (and the share key)."""
-    kept = [
-        (key, query[key]) for key in ("key", "map", "table", "batch", "head") if key in query and key != name
-    ]
+    kept = [(key, query[key]) for key in ("key", *CHOICES) if key in query and key != name]
     return {
         "name": name,
         "label": label,
@@ -140,7 +141,10 @@ def map_section(
     return {
         "name": name,
         "address": address,
-        "svg": heatmap.svg(found, label.format(name=name, rows=found.rows, columns=found.columns)),
+        "svg": heatmap.svg(
+            found, label.format(name=name, rows=found.rows, columns=found.columns), lit=choice.row
+        ),
+        "lit": found.row_name(choice.row // found.row_block) if choice.row is not None else None,
         "figure": found,
         "legend": legend(found),
         "caption": map_caption(found),
@@ -206,7 +210,7 @@ def table_section(loaded: Mapping[str, np.ndarray], spec: RunSpec, choice: Choic
     if choice.table in loaded:
         values = arrays.one(loaded[choice.table], choice.table, spec, choice.batch, choice.head)
         values = values if values.ndim == 2 else values[:, None]
-    part = arrays.window(values)
+    part = arrays.window(values, around=choice.row or 0)
     row_name, column_name = arrays.TABLES[choice.table]
     name = choice.table if choice.table in loaded else next(iter(beside), choice.table)
     return {
@@ -221,10 +225,12 @@ def table_section(loaded: Mapping[str, np.ndarray], spec: RunSpec, choice: Choic
         "has_lse": "lse" in beside,
         "rows": [
             {
+                "name": i,
+                "is_lit": i == choice.row and choice.table in arrays.BY_QUERY,
                 "beside": [heatmap.written(column[i], column.dtype) for column in beside.values()],
                 "values": [heatmap.written(value, part.values.dtype) for value in row],
             }
-            for i, row in enumerate(part.values)
+            for i, row in enumerate(part.values, part.first_row)
         ],
     }
 

@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 
 from api.runs.sharing import share_key
-from workers import artifacts, runs
+from workers import artifacts, events, runs
 from workers.models import Run, Status
 
 pytestmark = pytest.mark.django_db
@@ -83,7 +83,7 @@ def test_a_finished_page_never_renews_itself(client, submit, finish):
 
 def test_the_live_part_answers_at_once_when_something_has_changed(client, submit, finish, monkeypatch):
     run = submit()
-    monkeypatch.setattr(runs, "wait", lambda run, *_args, **_options: finish(run) and run.refresh_from_db())
+    monkeypatch.setattr(events, "wait", lambda run, *_args, **_options: finish(run) and run.refresh_from_db())
     shown = client.get(f"/en/lab/runs/{run.id}/live/?seen=queued").content.decode()
     assert "<title>Run" in shown
     assert "succeeded" in shown
@@ -93,7 +93,7 @@ def test_the_live_part_answers_at_once_when_something_has_changed(client, submit
 
 def test_the_live_part_is_silent_when_nothing_has_changed(client, submit, monkeypatch):
     run = submit()
-    monkeypatch.setattr(runs, "wait", lambda *_args, **_options: None)
+    monkeypatch.setattr(events, "wait", lambda *_args, **_options: None)
     shown = client.get(f"/en/lab/runs/{run.id}/live/?seen=queued").content.decode()
     assert "run-announcement" not in shown
     assert 'hx-trigger="load, every 15s"' in shown
@@ -104,7 +104,7 @@ def test_pages_that_wait_leave_threads_for_others(client, submit, monkeypatch):
     from api import preferences
 
     run = submit()
-    monkeypatch.setattr(runs, "wait", lambda *_args, **_options: pytest.fail("it waited"))
+    monkeypatch.setattr(events, "wait", lambda *_args, **_options: pytest.fail("it waited"))
     monkeypatch.setattr(preferences, "_waiting", threading.BoundedSemaphore(1))
     with preferences._waiting:
         shown = client.get(f"/en/lab/runs/{run.id}/live/").content.decode()
@@ -114,7 +114,7 @@ def test_pages_that_wait_leave_threads_for_others(client, submit, monkeypatch):
 def test_a_page_that_shows_an_old_status_does_not_wait(client, submit, monkeypatch):
     run = submit()
     runs.claim(run.id)
-    monkeypatch.setattr(runs, "wait", lambda *_args, **_options: pytest.fail("it waited"))
+    monkeypatch.setattr(events, "wait", lambda *_args, **_options: pytest.fail("it waited"))
     shown = client.get(f"/en/lab/runs/{run.id}/live/?seen=queued").content.decode()
     assert "A worker is computing it" in shown
     assert 'hx-trigger="load, every 15s"' in shown
@@ -541,3 +541,29 @@ def test_pages_have_no_inline_style_or_script(client, submit, finish, seeded):
     for address in addresses:
         markup = client.get(address).content.decode()
         assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", markup)
+
+
+def test_a_link_can_light_the_row_of_a_query(client, submit, finish, seeded):
+    run = finish(submit(inputs=seeded(1, 2, 6, 4)))
+    shown = client.get(f"/en/lab/runs/{run.id}/?head=1&row=4").content.decode()
+    top = re.search(r'<path class="lit-row"[^>]* d="M\d+ (\d+)h', shown)[1]
+    rows = re.findall(r'<g transform="translate\(\d+ (\d+)\)">', shown)
+    assert rows.index(top) == 4
+    (lit,) = re.findall(r'<tr class="lit" aria-current="true"><th scope="row">(\d+)</th>', shown)
+    assert lit == "4"
+    assert "In a frame: query 4." in shown
+    assert "row=4" in re.search(r'href="(\?[^"]*head=0)', shown)[1]
+
+
+def test_the_table_shows_the_lit_row_however_far_down_it_is(client, submit, finish, seeded):
+    run = finish(submit(inputs=seeded(1, 1, 100, 4)))
+    shown = client.get(f"/en/lab/runs/{run.id}/?row=90").content.decode()
+    assert re.findall(r'<tr class="lit" aria-current="true"><th scope="row">(\d+)</th>', shown) == ["90"]
+    assert "In a frame: query 90–91." in shown
+    for nonsense in ("x", "-1", "1e9", "9" * 30, "100"):
+        assert client.get(f"/en/lab/runs/{run.id}/?row={nonsense}").status_code == 200
+
+
+def test_a_row_stays_lit_while_the_page_waits(client, submit):
+    shown = client.get(f"/en/lab/runs/{submit().id}/?head=0&row=2").content.decode()
+    assert "row=2" in re.search(r'hx-get="([^"]+)"', shown)[1]
