@@ -376,9 +376,20 @@ def rope_positions_off_by_one(setting: Setting) -> Readings:
     for step, words in ((1, ("many", "later")), (-1, ("few", "earlier"))):
         edit = _turned_by(step)
         yield Reading("rope_positions_off_by_one", f"{step:+d}", says.format(*words), edit)
+    past = _past(setting)
+    if past:
+        places = {
+            1: "by one position too many",
+            -1: "by one position too few",
+            -past: f"from position 0 on, although {past} tokens are before them",
+        }
+        for step, where in places.items():
+            says = f"new queries and keys are rotated {where}"
+            edit = _turned_by(step, with_keys=True)
+            yield Reading("rope_positions_off_by_one", f"new {step:+d}", says, edit, is_main=False)
 
 
-def _turned_by(step: int) -> Edit:
+def _turned_by(step: int, *, with_keys: bool = False) -> Edit:
     """A rotation by one position more is that of position 1 after the right one."""
 
     def edit(setting: Setting) -> Setting:
@@ -388,7 +399,11 @@ def _turned_by(step: int) -> Edit:
         dim, whole = rotated_dim(rope, setting.given.q.shape[-1]), _positions_in_use(setting)
         omega, _ = frequencies(rope, dim, whole)
         one = (np.cos(step * omega)[None, None], np.sin(step * omega)[None, None])
-        return setting.changed(q=rotate(setting.given.q, *one, style=rope.style, dim_offset=rope.dim_offset))
+        q, k, past = setting.given.q, setting.given.k, _past(setting)
+        if with_keys:
+            fresh = rotate(k[..., past:, :], *one, style=rope.style, dim_offset=rope.dim_offset)
+            k = np.concatenate([k[..., :past, :], fresh], axis=-2)
+        return setting.changed(q=rotate(q, *one, style=rope.style, dim_offset=rope.dim_offset), k=k)
 
     return edit
 
