@@ -1,6 +1,9 @@
 from django.urls import path
 
 from classroom.accounts import views as accounts
+from classroom.students import views as students
+
+SUBMISSION = "hand-in/<str:assignment_id>/submissions/<str:submission_id>"
 
 app_name = "classroom"
 urlpatterns = [
@@ -11,4 +14,9 @@ urlpatterns = [
     path("account/tokens/", accounts.tokens, name="tokens"),
     path("account/tokens/<int:token_id>/revoke/", accounts.revoke, name="revoke"),
     path("classroom/", accounts.home, name="home"),
+    path("hand-in/<str:assignment_id>/", students.hand_in, name="hand-in"),
+    path(f"{SUBMISSION}/", students.submission, name="submission"),
+    path(f"{SUBMISSION}/live/", students.live, name="submission-live"),
+    path(f"{SUBMISSION}/take-back/", students.take_back, name="submission-take-back"),
+    path(f"{SUBMISSION}/lab/", students.open_in_lab, name="submission-lab"),
 ]

@@ -3,7 +3,7 @@
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
 
 from latex2mathml.converter import convert
 
@@ -34,7 +34,7 @@ class MathsError(ValueError):
     """A formula that cannot be turned into clean MathML."""
 
 
-@cache
+@lru_cache(maxsize=4096)  # formulas of problems come from anybody
 def _convert(latex: str, display: bool) -> str:
     try:
         mathml = str(convert(latex, display="block" if display else "inline"))
