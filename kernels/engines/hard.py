@@ -78,7 +78,7 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
 def _heads(spec: RunSpec, arrays: Mapping[str, Array]) -> Iterator[_Head]:
     """Each in turn, so that matrices of one are held at once."""
     allowed = visible(spec)
-    for b, h in np.ndindex(spec.batch, spec.num_heads):
+    for b, h in np.ndindex(spec.batch, spec.num_heads if spec.q_len else 0):
         kv = h * spec.num_kv_heads // spec.num_heads
         q, k, v = (arrays[name][b, at].astype(np.float64) for name, at in (("q", h), ("k", kv), ("v", kv)))
         weights = softmax(spec.scale * (q @ k.T), allowed[b % len(allowed), 0])

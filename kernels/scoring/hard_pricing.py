@@ -6,6 +6,7 @@ Seconds of one core, measured and then raised to two or three times.
 from __future__ import annotations
 
 from kernels.positions import visible_pairs
+from kernels.registry import option
 from kernels.scoring.hard import BASELINES
 from kernels.scoring.hard_rules import drawn
 from kernels.spec.model import RunSpec
@@ -13,9 +14,10 @@ from kernels.spec.results import DRAWN
 
 CALL, HEAD, ROW = 5e-3, 4e-4, 3e-5
 PAIR, MULTIPLY, KEY = 8e-8, 3e-10, 3e-7  # a score, a multiply-add, a key that is drawn
-ESTIMATED_PAIR, ESTIMATED_KEY = 5e-7, 2.5e-7  # with one baseline
+ESTIMATED_PAIR, ESTIMATED_KEY = 2.5e-7, 3.5e-7  # with one baseline
 DRAWING = 2.5e-7  # a random number
 PAIR_BYTES, KEY_BYTES, HELD_BYTES = 140.0, 80.0, 16.0  # of a head; of all that is drawn, throughout
+DRAW_BYTES = 48.0  # of a draw, however many queries there are
 GENERATED_BYTES = 48.0  # of a random number, before the first call
 
 
@@ -47,7 +49,7 @@ def engine_bytes(spec: RunSpec) -> float:
     heads = max(1, spec.batch * spec.num_heads)
     head = PAIR_BYTES * spec.q_len * spec.kv_len + KEY_BYTES * drawn(spec) / heads
     most = max(head + 2.0 * spec.batch * spec.q_len * spec.kv_len, GENERATED_BYTES * drawn(spec))
-    return HELD_BYTES * drawn(spec) + most
+    return HELD_BYTES * drawn(spec) + DRAW_BYTES * int(option(spec, "draws")) + most
 
 
 def reference_bytes(spec: RunSpec) -> float:

@@ -11,8 +11,8 @@ from kernels.registry import option
 from kernels.sparse.lsh_rules import directions
 from kernels.spec.model import RunSpec
 
-CALL, HEAD, HASHED_ROUND, HASHED, MULTIPLY = 5e-3, 4e-4, 4e-5, 1.2e-8, 3e-10
-PAIR, COMPARED = 2.5e-7, 3e-9  # a score and all that is made of it; and each round
+CALL, HEAD, HASHED_ROUND, HASHED, MULTIPLY = 5e-3, 4e-4, 4e-5, 8e-9, 3e-10
+PAIR, COMPARED = 1.5e-7, 3e-9  # a score and all that is made of it; and each round
 DRAWN, DRAWN_BYTES = 2.5e-7, 80.0  # a random number
 PAIR_BYTES, HASHED_BYTES, ROW_BYTES = 80.0, 48.0, 64.0
 
