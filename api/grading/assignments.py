@@ -13,16 +13,14 @@ from rest_framework.response import Response
 
 from api import idempotency, parsers
 from api.errors import Problem
-from api.grading import arrays, bodies, keys, representation, schema
+from api.grading import arrays, authoring, bodies, keys, representation, schema
 from api.grading.access import GradingView
 from api.models import AUTHOR, ApiToken
 from api.openapi import problems
 from api.pagination import NewestFirst
 from api.pure import PureView
 from api.views import AnyAccept
-from kernels.spec import FieldProblem, SpecError
 from workers.grading import assignments, judging
-from workers.grading import problems as rows
 from workers.grading.models import USER_REF_LENGTH, Assignment
 
 TAGS = ["assignments"]
@@ -67,7 +65,7 @@ class AssignmentsView(GradingView):
         body = parsers.json_body(request)
         key = self.checked_key(parsers.body_digest(request))
         new = bodies.assignment(body)
-        row, replayed = idempotency.once(key, self._again, lambda: self._create(new))
+        row, replayed = idempotency.once(key, self._again, lambda: authoring.assign(self.caller.owner, new))
         headers = {
             "Location": representation.address(request._request, "assignment", assignment_id=row.id),
             **(idempotency.REPLAYED if replayed else {}),
@@ -76,26 +74,6 @@ class AssignmentsView(GradingView):
 
     def _again(self, assignment_id: str) -> Assignment | None:
         return Assignment.objects.filter(pk=assignment_id).first()
-
-    def _create(self, new: bodies.NewAssignment) -> Assignment:
-        problem = rows.find(new.problem, self.caller.owner)
-        if problem is None:
-            detail = f"there is no problem {new.problem!r}; GET /api/v1/problems lists those that you may use"
-            raise SpecError([FieldProblem("/problem", "not-found", detail)])
-        version = problem.versions.filter(published_at__isnull=False)
-        if new.version is not None:
-            version = version.filter(number=new.version)
-        found = version.first()
-        if found is None:
-            pointer = "/problem" if new.version is None else "/problem_version"
-            detail = f"publish it first: POST /api/v1/problems/{problem.slug}/publish"
-            raise SpecError([FieldProblem(pointer, "not-published", detail)])
-        points = judging.problem_of(found).max_score
-        fields = {**new.fields, "total_points": new.fields["total_points"] or points}
-        if not fields["total_points"]:
-            detail = "the cases of this problem have no points; say total_points"
-            raise SpecError([FieldProblem("/total_points", "required", detail)])
-        return assignments.create(self.caller.owner, found, **fields)
 
 
 class AssignmentView(GradingView):
@@ -122,15 +100,7 @@ class AssignmentView(GradingView):
         access = self.find_assignment(assignment_id)
         access.require_staff()
         row = access.assignment
-        now = {name: getattr(row, name) for name in bodies.DATES}
-        changes = bodies.assignment_change(parsers.json_body(request), now)
-        was_closed = assignments.phase(row, timezone.now()) == assignments.Phase.CLOSED
-        for name, value in changes.items():
-            setattr(row, name, value)
-        if was_closed and assignments.phase(row, timezone.now()) != assignments.Phase.CLOSED:
-            raise Problem(409, "The seed of this assignment is known by now; make a new assignment instead.")
-        if changes:
-            row.save(update_fields=list(changes))
+        authoring.change(row, parsers.json_body(request))
         return Response(representation.assignment(row))
 
 

@@ -11,16 +11,15 @@ from rest_framework.response import Response
 
 from api import idempotency, parsers, preferences
 from api.errors import Problem
-from api.grading import bodies, reports, representation, schema
+from api.grading import authoring, bodies, reports, representation, schema
 from api.grading.access import Access, GradingView
 from api.grading.assignments import CURSOR
 from api.openapi import PREFER, problems
 from api.pagination import NewestFirst
 from api.views import AnyAccept
-from kernels.spec import FieldProblem, SpecError
 from kernels.spec.problems import show
-from workers.grading import regrades, scoring
-from workers.grading.models import Assignment, Incident, ProblemVersion, Regrade, Submission
+from workers.grading import scoring
+from workers.grading.models import Assignment, Incident, Regrade, Submission
 
 TAGS = ["grades"]
 COLUMNS = (
@@ -135,26 +134,14 @@ class RegradesView(StaffView):
         body = parsers.json_body(request)
         key = self.checked_key(parsers.body_digest(request))
         new = bodies.regrade(body)
-        version = self._version(assignment, new.version)
+        version = authoring.version_to_regrade_by(assignment, new)
 
         def start() -> Regrade:
-            return regrades.start(
-                assignment, version, scope=new.scope, policy=new.policy, dry_run=new.dry_run
-            )
+            return authoring.regrade(assignment, new, version)
 
         row, replayed = idempotency.once(key, _again, start)
         waited = preferences.wait_for(row, seconds)
         return answer(row, request, waited=seconds if waited else None, replayed=replayed)
-
-    def _version(self, assignment: Assignment, number: int | None) -> ProblemVersion:
-        if number is None:
-            return assignment.problem_version
-        published = assignment.problem_version.problem.versions.filter(published_at__isnull=False)
-        version = published.filter(number=number).first()
-        if version is None:
-            detail = f"the problem has no published version {number}"
-            raise SpecError([FieldProblem("/problem_version", "not-found", detail)])
-        return version
 
 
 def _again(regrade_id: str) -> Regrade | None:

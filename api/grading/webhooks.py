@@ -6,19 +6,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api import idempotency, parsers
-from api.errors import Problem
-from api.grading import bodies, representation, schema
+from api.grading import authoring, bodies, representation, schema
 from api.grading.access import GradingView
 from api.grading.assignments import CURSOR
 from api.models import AUTHOR
 from api.openapi import problems
 from api.pagination import NewestFirst
-from kernels.spec import FieldProblem, SpecError
 from workers.grading import webhooks
-from workers.grading.models import Assignment, Delivery, WebhookEndpoint
+from workers.grading.models import Delivery, WebhookEndpoint
 
 TAGS = ["webhooks"]
-MAX_ENDPOINTS = 20
 
 
 class WebhookView(GradingView):
@@ -72,23 +69,14 @@ class WebhooksView(WebhookView):
         body = parsers.json_body(request)
         key = self.checked_key(parsers.body_digest(request))
         new = bodies.webhook(body)
-        row, replayed = idempotency.once(key, self._again, lambda: self._register(new))
+        row, replayed = idempotency.once(
+            key, self._again, lambda: authoring.register_webhook(self.caller.owner, new)
+        )
         document = {**representation.webhook(row), "secret": webhooks.secret_of(row)}
         return Response(document, status=201, headers=idempotency.REPLAYED if replayed else None)
 
     def _again(self, webhook_id: str) -> WebhookEndpoint | None:
         return WebhookEndpoint.objects.filter(pk=webhook_id).first()
-
-    def _register(self, new: bodies.NewWebhook) -> WebhookEndpoint:
-        owner = self.caller.owner
-        if WebhookEndpoint.objects.filter(owner=owner).count() >= MAX_ENDPOINTS:
-            raise Problem(409, f"You have {MAX_ENDPOINTS} webhooks already; delete one first.")
-        if new.assignment and not Assignment.objects.filter(pk=new.assignment, owner=owner).exists():
-            detail = f"you have no assignment {new.assignment!r}"
-            raise SpecError([FieldProblem("/assignment", "not-found", detail)])
-        return WebhookEndpoint.objects.create(
-            owner=owner, url=new.url, events=new.events, assignment_id=new.assignment
-        )
 
 
 class WebhookDetailView(WebhookView):
