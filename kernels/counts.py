@@ -21,6 +21,7 @@ from kernels.spec.values import ROUNDED
 ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 CACHED = ("k", "v", "past_key", "past_value")  # what a kv_dtype makes bytes of
 SCALE_BYTES = {"per_tensor": 0, "per_token_head": 4}  # of each token and head; one for all is no array
+ALL_PAIRS = ("parallel", "quadratic")  # forms of engines with a state that make none
 GRADIENT_FACTOR = 3.5  # forward and backward, in multiply-adds of the forward pass
 
 
@@ -44,17 +45,17 @@ def state_numbers(spec: RunSpec) -> int:
 
 def state_products(spec: RunSpec) -> int:
     """Multiply-adds of an engine with a state: of each token to write and of each query to read, with the
-    features of a performer; parallel, of all pairs that may meet."""
-    width = option(spec, "num_features") if spec.engine == "performer" else spec.head_dim
+    features of a performer; in forms without one, of all pairs that may meet."""
     queries, keys = spec.num_heads * spec.q_len, spec.num_kv_heads * spec.kv_len
-    if spec.engine == "scan":  # each number decays, takes in and is read
-        return 3 * spec.q_len * state_numbers(spec)
     if spec.engine == "performer":
+        width = int(option(spec, "num_features"))
         drawn = spec.batch * (queries + keys) * width * spec.head_dim
         return drawn + spec.batch * (queries + keys) * width * (spec.v_head_dim + 1)
-    if option(spec, "form") == "parallel":
-        return visible_pairs(spec) * (width + spec.v_head_dim)
-    return spec.batch * (queries + keys) * width * spec.v_head_dim
+    if option(spec, "form") in ALL_PAIRS:
+        return visible_pairs(spec) * (spec.head_dim + spec.v_head_dim)
+    if spec.engine == "scan":  # each number decays, takes in and is read
+        return 3 * spec.q_len * state_numbers(spec)
+    return spec.batch * (queries + keys) * spec.head_dim * spec.v_head_dim
 
 
 def input_bytes(spec: RunSpec, name: str) -> int:

@@ -8,11 +8,12 @@ Positions decide causal masking, windows, ALiBi and RoPE alike. Keys stand at 0 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kernels.arrays import Array
+from kernels.registry import is_causal
 from kernels.spec.model import Positions, RunSpec
 
 
@@ -97,7 +98,7 @@ def visible_pairs(spec: RunSpec) -> int:
     Closed form where positions count by one; ``attn_mask`` is not looked at (its data may not exist yet), nor
     are patterns and the lengths of a ragged batch, so that there it is an upper bound.
     """
-    attention, rows = spec.attention, spec.batch * spec.num_heads
+    attention, rows = replace(spec.attention, is_causal=is_causal(spec)), spec.batch * spec.num_heads
     left, right = attention.sides
     if rows * spec.q_len * spec.kv_len == 0:
         return 0

@@ -11,15 +11,34 @@ from kernels import registry
 from kernels.integers import next_power_of_two
 from kernels.spec.model import RunSpec
 from kernels.spec.problems import FieldProblem, join
+from kernels.spec.results import STATES
 
 LEAST_TRIALS = 6  # of which the smallest and the largest hold the median with 95 %
 MAX_SCANNED = 2**16  # numbers of the states of all tokens, which a parallel prefix holds at once
+MAX_DUAL_STATES = 256  # as wide as keys of linear attention may be
 
 
 def is_normalised(spec: RunSpec) -> bool:
     """Whether outputs are divided by the sums of their weights."""
     asked = registry.option(spec, "normalise")
     return "beta" not in spec.inputs if asked is None else bool(asked)
+
+
+def is_dual(spec: RunSpec) -> bool:
+    """Whether a scan is computed as linear attention over all pairs."""
+    return spec.engine == "scan" and bool(registry.option(spec, "form") == "quadratic")
+
+
+def chunk_of_scan(spec: RunSpec) -> int | None:
+    """Tokens to a chunk; None: what suits. One chunk of all tokens is a scan, and chunks of one token are a
+    recurrence."""
+    form = registry.option(spec, "form")
+    if form == "recurrent":
+        return 1
+    if form == "scan":
+        return next_power_of_two(max(1, spec.q_len))
+    chunk: int | None = registry.option(spec, "chunk_size")
+    return chunk
 
 
 def problems(spec: RunSpec) -> Iterator[FieldProblem]:
@@ -48,15 +67,22 @@ def _of_linear(spec: RunSpec) -> Iterator[FieldProblem]:
     if "beta" in spec.inputs and form == "parallel":
         detail = "form parallel cannot follow the delta rule, which beta asks for; use chunked or recurrent"
         yield FieldProblem("/options/form", "unsupported", detail)
+    if form == "parallel":
+        yield from _stateless(spec, "chunked or recurrent")
     for index, name in enumerate(spec.returns):
-        if name in {"state", "normaliser"} and form == "parallel":
-            detail = f"form parallel makes no {name}; use form chunked or recurrent"
-            yield FieldProblem(join("/return", index), "unsupported", detail)
-        elif name == "normaliser" and not normalised:
+        if name == "normaliser" and not normalised and form != "parallel":
             detail = "outputs are not divided by a normaliser here: leave it out, or set normalise to true"
             yield FieldProblem(join("/return", index), "unsupported", detail)
     yield from _start_problems(spec, normalised)
     yield from _chunk_problems(spec)
+
+
+def _stateless(spec: RunSpec, others: str) -> Iterator[FieldProblem]:
+    """Results that a form over all pairs does not make."""
+    for index, name in enumerate(spec.returns):
+        if name in STATES:
+            detail = f"form {registry.option(spec, 'form')} makes no {name}; use form {others}"
+            yield FieldProblem(join("/return", index), "unsupported", detail)
 
 
 def _start_problems(spec: RunSpec, normalised: bool) -> Iterator[FieldProblem]:
@@ -94,10 +120,31 @@ def _of_performer(spec: RunSpec) -> Iterator[FieldProblem]:
 
 def _of_scan(spec: RunSpec) -> Iterator[FieldProblem]:
     yield from _chunk_problems(spec)
+    if is_dual(spec):
+        yield from _stateless(spec, "chunked, recurrent or scan")
+        yield from _without_dual(spec)
     held = next_power_of_two(spec.q_len) * next_power_of_two(spec.head_dim)
     if registry.option(spec, "form") == "scan" and held > MAX_SCANNED:
         detail = (
             f"one scan over {spec.q_len:,} tokens with {spec.head_dim:,} states holds {held:,} numbers at "
             f"once, and at most {MAX_SCANNED:,} are: use form chunked"
+        )
+        yield FieldProblem("/options/form", "too-large", detail)
+
+
+def _without_dual(spec: RunSpec) -> Iterator[FieldProblem]:
+    """Why a scan is no masked attention that form quadratic could compute."""
+    steps, (channels, states) = spec.canonical_shape("delta")[3], spec.canonical_shape("a")[2:]
+    if (steps, channels, states) != (1, 1, 1):
+        detail = (
+            "only a scan with one step and one rate to a head has a quadratic form (Mamba-2): delta has "
+            f"{steps} to a head and a {channels} × {states}; send delta [.., len, 1] and a [heads, 1, 1], or "
+            "use form chunked, recurrent or scan"
+        )
+        yield FieldProblem("/options/form", "unsupported", detail)
+    if spec.head_dim > MAX_DUAL_STATES:
+        detail = (
+            f"form quadratic takes up to {MAX_DUAL_STATES} states, and there are {spec.head_dim:,}: use form "
+            "chunked, recurrent or scan"
         )
         yield FieldProblem("/options/form", "too-large", detail)

@@ -9,9 +9,21 @@ from __future__ import annotations
 
 from kernels.counts import ITEM_BYTES, state_numbers, state_products
 from kernels.integers import ceil_div, next_power_of_two
-from kernels.recurrent import is_normalised
+from kernels.recurrent import is_dual, is_normalised
+from kernels.recurrent_traffic import more_traffic
 from kernels.registry import is_causal, option
 from kernels.spec.model import RunSpec
+
+__all__ = [
+    "engine_bytes",
+    "engine_seconds",
+    "flops",
+    "is_ranked",
+    "memory_of_the_past",
+    "more_traffic",
+    "reference_bytes",
+    "reference_seconds",
+]
 
 CALL = 0.02
 INTERPRETED_CHUNK = 64
@@ -29,21 +41,12 @@ MAX_RANKED = 2**20  # weights of all heads together, which are taken apart for t
 RANKED, TRIED_BYTES = 2e-9, 64.0
 TRIED_WEIGHT, TRIED_PRODUCT, TRIED_FEATURE, TRIED_COUNTS = 7e-8, 1e-10, 2e-8, 4
 STATE_ITEM = 4
-REFERENCE_NUMBERS = 2**19  # of states that the reference of a scan holds at once, as its engine says
+REFERENCE_NUMBERS = 2**19  # of the states of all tokens, which the reference of a scan holds at once
 
 
 def flops(spec: RunSpec) -> int:
     """Of one call."""
     return 2 * state_products(spec)
-
-
-def more_traffic(spec: RunSpec) -> tuple[int, int]:
-    """The states that the chunks of linear attention find, which one kernel writes and another reads."""
-    if spec.engine != "linear" or option(spec, "form") != "chunked":
-        return 0, 0
-    chunks = ceil_div(spec.kv_len, option(spec, "chunk_size") or 16) if spec.attention.is_causal else 1
-    found = 4 * chunks * state_numbers(spec)
-    return found, found
 
 
 def memory_of_the_past(spec: RunSpec) -> dict[str, int]:
@@ -53,11 +56,10 @@ def memory_of_the_past(spec: RunSpec) -> dict[str, int]:
     States are float32. Keys are b and values x of a scan; of a performer, a state has a row for each feature.
     """
     width = int(option(spec, "num_features")) if spec.engine == "performer" else spec.head_dim
-    heads = spec.num_heads if spec.engine == "scan" else spec.num_kv_heads
-    value_heads = spec.num_heads if spec.engine == "scan" else spec.num_kv_heads
+    heads = spec.num_heads if spec.engine == "scan" else spec.num_kv_heads  # of states, and of values
     normaliser = spec.engine == "performer" or (spec.engine == "linear" and is_normalised(spec))
     state = STATE_ITEM * spec.batch * heads * width * (spec.v_head_dim + normaliser)
-    token = spec.num_kv_heads * spec.head_dim + value_heads * spec.v_head_dim
+    token = spec.num_kv_heads * spec.head_dim + heads * spec.v_head_dim
     token *= spec.batch * ITEM_BYTES[spec.dtype]
     return {
         "state_bytes": state,
@@ -104,7 +106,7 @@ def engine_bytes(spec: RunSpec) -> float:
     """What the engine holds at once beside inputs and results."""
     if spec.engine == "performer":
         return FEATURE_BYTES * _features(spec) * (2 if spec.dtype == "float64" else 1)
-    if spec.engine == "scan":
+    if spec.engine == "scan" and not is_dual(spec):
         padded = next_power_of_two(spec.q_len) * next_power_of_two(spec.head_dim)
         numbers = padded * next_power_of_two(spec.v_head_dim)
         return SCANNED_BYTES * min(numbers, max(padded, SCANNED_AT_ONCE)) + 4 * state_numbers(spec)
@@ -130,10 +132,7 @@ def _linear_seconds(spec: RunSpec) -> float:
     states, heads, form = spec.batch * spec.num_kv_heads, spec.batch * spec.num_heads, option(spec, "form")
     delta = "beta" in spec.inputs
     if form == "parallel":
-        rows, columns = _chunks(spec, spec.q_len), _chunks(spec, spec.kv_len)
-        tiles = rows * (rows + 1) // 2 if is_causal(spec) else rows * columns
-        padded = spec.head_dim + spec.v_head_dim + 32
-        return heads * tiles * (PAIR_TILE + MULTIPLY * INTERPRETED_CHUNK**2 * padded)
+        return _seconds_of_pairs(spec)
     outputs = heads * _chunks(spec, spec.q_len) * CHUNK
     if form == "recurrent":
         token = TOKEN + DELTA_TOKEN * delta + STATE_NUMBER * (spec.head_dim + 16) * (spec.v_head_dim + 16)
@@ -145,12 +144,22 @@ def _linear_seconds(spec: RunSpec) -> float:
     return chunks + outputs + MULTIPLY * tokens * (padded + INTERPRETED_CHUNK * (spec.head_dim + 16))
 
 
+def _seconds_of_pairs(spec: RunSpec) -> float:
+    """Without a state, a tile of queries with each tile of keys."""
+    rows, columns = (ceil_div(length, INTERPRETED_CHUNK) for length in (spec.q_len, spec.kv_len))
+    tiles = rows * (rows + 1) // 2 if is_causal(spec) else rows * columns
+    padded = spec.head_dim + spec.v_head_dim + 32
+    return spec.batch * spec.num_heads * tiles * (PAIR_TILE + MULTIPLY * INTERPRETED_CHUNK**2 * padded)
+
+
 def _performer_seconds(spec: RunSpec) -> float:
     chunks = ceil_div(spec.kv_len, INTERPRETED_CHUNK) if is_causal(spec) else 1
     return FEATURE * _features(spec) + MULTIPLY / 4 * state_products(spec) + TORCH_CHUNK * chunks
 
 
 def _scan_seconds(spec: RunSpec) -> float:
+    if is_dual(spec):
+        return _seconds_of_pairs(spec)
     form, length, heads = option(spec, "form"), spec.q_len, spec.batch * spec.num_heads
     numbers = heads * length * next_power_of_two(spec.head_dim) * next_power_of_two(spec.v_head_dim)
     held = min(length, _chunk(spec)) * next_power_of_two(spec.head_dim) if form == "chunked" else length

@@ -547,10 +547,12 @@ ENGINES: dict[str, Engine] = {
             options={
                 "form": {
                     "description": (
-                        "Three ways to the same numbers. recurrent: token by token. scan: all steps composed "
-                        "by a parallel prefix. chunked: a prefix within chunks, a state between them."
+                        "Ways to the same numbers. recurrent: token by token. scan: all steps composed by a "
+                        "parallel prefix. chunked: a prefix within chunks, a state between them. quadratic: "
+                        "the dual, masked attention over all pairs, without a state; where delta and a are "
+                        "one number to a head."
                     ),
-                    "enum": ["chunked", "recurrent", "scan"],
+                    "enum": ["chunked", "recurrent", "scan", "quadratic"],
                     "default": "chunked",
                 },
                 "chunk_size": _CHUNKS,
@@ -565,8 +567,8 @@ ENGINES: dict[str, Engine] = {
                 *_INTERPRETER_NOTES,
                 "Mamba has one head of all its channels; Mamba-2 heads of channels with one delta and one "
                 "rate. A scan is causal with or without attention.is_causal.",
-                "The comparison is with causal softmax attention of c as queries, b as keys and x as values, "
-                "to which a scan is dual.",
+                "With one delta and one rate a scan is linear attention with decays: c are its queries, b "
+                "its keys, delta·x its values. The comparison is with causal softmax attention of c, b, x.",
             ),
         ),
         Engine(

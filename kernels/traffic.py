@@ -13,8 +13,8 @@ Every engine reads its inputs and writes its results once. Beyond that
   splits, a few rows each, and the queries of all but one split are left out;
 * mla reads what its tiles hold, padding included, and writes what it makes on the way: keys and values, or
   absorbed queries and sums of latents;
-* linear, performer and scan keep their states on chip where tokens are read one by one; in chunks, each state
-  that a chunk finds is written and read;
+* linear and scan read keys once for each program that has some columns of the values, and write and read the
+  states that chunks find (``kernels.recurrent_traffic``); performer writes its features and reads them again;
 * cache reads at each step what its policy holds, and writes each token once;
 * lsh writes the scores of all pairs and their weights, within buckets and over all, and reads them again;
 * hard does so with the scores, the weights and the keys that it draws.

@@ -14,13 +14,14 @@ from kernels.engines import CannotRunError, Checkpoint, Kernels, Place, Prepared
 from kernels.engines.tensors import TORCH_DTYPES, to_numpy
 from kernels.flash.device import Memory, require_triton, working_dtype
 from kernels.linear import launch
-from kernels.linear.arguments import Bound, Tiling, choose_tiling
+from kernels.linear.arguments import Bound
 from kernels.linear.bounds import error_bounds
 from kernels.linear.comparison import Exact
 from kernels.linear.findings import mean_ranks
 from kernels.linear.inputs import Recurrence, Result, State
 from kernels.linear.launch import KERNEL_VERSION
 from kernels.linear.recurrence import chunked, recurrent
+from kernels.linear.tiling import Tiling, choose_tiling
 from kernels.recurrent import is_normalised
 from kernels.recurrent_costs import is_ranked, memory_of_the_past
 from kernels.registry import option

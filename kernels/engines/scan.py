@@ -12,21 +12,24 @@ from kernels.arrays import Array
 from kernels.engines import CannotRunError, Checkpoint, Kernels, Place, Prepared
 from kernels.engines.tensors import TORCH_DTYPES, to_numpy
 from kernels.flash.device import Memory, require_triton, working_dtype
-from kernels.integers import next_power_of_two
-from kernels.recurrent_costs import memory_of_the_past
+from kernels.linear import tiling as linear_tiling
+from kernels.linear.arguments import Bound
+from kernels.recurrent import chunk_of_scan, is_dual
+from kernels.recurrent_costs import REFERENCE_NUMBERS, memory_of_the_past
 from kernels.registry import option
 from kernels.scan import launch
 from kernels.scan.bounds import error_bounds
+from kernels.scan.duality import as_linear
 from kernels.scan.inputs import SelectiveScan
-from kernels.scan.launch import ARRAYS, KERNEL_VERSION, Tiling, choose_tiling, scan_launch
+from kernels.scan.launch import ARRAYS, KERNEL_VERSION, scan_launch
 from kernels.scan.recurrence import chunked
+from kernels.scan.tiling import Tiling, choose_tiling
 from kernels.spec.model import RunSpec
 from kernels.spec.values import ROUNDED
 
 __all__ = ["KERNEL_VERSION", "expected", "kernels_of", "prepare"]
 
 REFERENCE_CHUNK = 64
-REFERENCE_NUMBERS = 2**19  # of the states of all tokens that the reference holds at once
 
 
 def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared:
@@ -41,9 +44,12 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
     def compute() -> Mapping[str, Any]:
         if option(spec, "form") == "recurrent":
             y, last = launch.recurrent(bound, start)
+        elif is_dual(spec):
+            y, last = launch.quadratic(bound, start)
         else:
-            y, last = launch.chunked(bound, start, chunk=_chunk(spec))
-        return {"out": y.to(TORCH_DTYPES[spec.dtype]), "state": last}
+            y, last = launch.chunked(bound, start, chunk=chunk_of_scan(spec))
+        results = {"out": y.to(TORCH_DTYPES[spec.dtype]), "state": last}
+        return {name: array for name, array in results.items() if array is not None}
 
     def findings(raw: Mapping[str, Any], checkpoint: Checkpoint) -> dict[str, Any]:
         return dict(memory_of_the_past(spec))
@@ -54,6 +60,9 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
 def kernels_of(spec: RunSpec, arrays: Mapping[str, Array], place: Place) -> Kernels:
     """See ``kernels.engines``."""
     given, state = selective_scan(spec, arrays)
+    if is_dual(spec):
+        yield from _dual_kernels(given, state, place)
+        return
     at = _placed(given, place, spec.dtype)
     at |= {"y": at["x"], "last": place(given.delta, "float32")}
     if state is not None:
@@ -61,6 +70,18 @@ def kernels_of(spec: RunSpec, arrays: Mapping[str, Array], place: Place) -> Kern
     kernel = "scan_steps" if option(spec, "form") == "recurrent" else "scan_chunks"
     tiling = _tiling(spec, given, interpreted=place.target is None)
     yield scan_launch(kernel, given, at, tiling)[:3]
+
+
+def _dual_kernels(given: SelectiveScan, state: Array | None, place: Place) -> Kernels:
+    """Those of ``launch.quadratic``, which are float32 throughout."""
+    dual = as_linear(given)
+    at = {name: place(getattr(dual, name), "float32") for name in ("q", "k", "v", "log_decay")}
+    at["out"] = at["v"]
+    if state is not None:
+        at["start_s"] = at["v"]
+    interpreted = place.target is None
+    tiling = linear_tiling.choose_tiling(dual.sizes, "float32", chunk=None, interpreted=interpreted)
+    yield from (one[:3] for one in Bound(dual, at, tiling).launches("parallel"))
 
 
 def expected(
@@ -103,20 +124,10 @@ def _placed(given: SelectiveScan, place: Place, dtype: str) -> dict[str, Any]:
 def _tiling(spec: RunSpec, given: SelectiveScan, *, interpreted: bool) -> Tiling:
     """Raises CannotRunError for a chunk that does not fit the machine."""
     try:
-        return choose_tiling(given.sizes, chunk=_chunk(spec), interpreted=interpreted)
+        return choose_tiling(given.sizes, chunk=chunk_of_scan(spec), interpreted=interpreted)
     except ValueError as error:
         detail = f"form {option(spec, 'form')} does not suit this machine: {error}; use form chunked"
         raise CannotRunError(detail) from error
-
-
-def _chunk(spec: RunSpec) -> int | None:
-    """One chunk of all tokens is a scan, and chunks of one token are a recurrence."""
-    if option(spec, "form") == "recurrent":
-        return 1
-    if option(spec, "form") == "scan":
-        return next_power_of_two(max(1, spec.q_len))
-    chunk: int | None = option(spec, "chunk_size")
-    return chunk
 
 
 def _part(given: SelectiveScan, b: int, h: int, channels: slice) -> SelectiveScan:

@@ -9,8 +9,9 @@ import torch
 from kernels.engines import version_of
 from kernels.flash.device import launch
 from kernels.flash.interpreter import INTERPRETED
-from kernels.linear.arguments import Bound, choose_tiling
+from kernels.linear.arguments import Bound
 from kernels.linear.inputs import Recurrence, Result, State
+from kernels.linear.tiling import choose_tiling
 
 KERNEL_VERSION = version_of(Path(__file__).parent, ("tiles.py", "chunks.py", "steps.py", "quadratic.py"))
 ARRAYS = ("q", "k", "v", "log_decay", "beta")

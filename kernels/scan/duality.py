@@ -40,9 +40,10 @@ def state_as_linear(state: Any) -> State | None:
 
 
 def as_scanned(given: SelectiveScan, result: Result) -> Scanned:
-    """What the scan would have returned."""
+    """What the scan would have returned; a state of None where the recurrence made none."""
     y = result.out if given.skip is None else result.out + given.skip[:, None] * given.x
-    return Scanned(y, result.state.s.swapaxes(2, 3))
+    s = result.state.s
+    return Scanned(y, None if s is None else s.swapaxes(2, 3))
 
 
 def _is_wide(array: Any) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -13,26 +14,18 @@ from kernels.engines import version_of
 from kernels.flash.arguments import Shape, rows, strides
 from kernels.flash.device import Launch, launch
 from kernels.flash.interpreter import INTERPRETED
-from kernels.integers import ceil_div, next_power_of_two
+from kernels.integers import ceil_div
+from kernels.linear.inputs import Result, State
 from kernels.linear.launch import KERNEL_VERSION as LINEAR_VERSION
-from kernels.linear.launch import readable
-from kernels.scan.inputs import Scanned, SelectiveScan, Sizes
+from kernels.linear.launch import parallel, readable
+from kernels.scan.duality import as_linear, as_scanned, state_as_linear
+from kernels.scan.inputs import Scanned, SelectiveScan
 from kernels.scan.interpreter import whole_slices
 from kernels.scan.kernel import Rates, scan_chunks, scan_steps
+from kernels.scan.tiling import Tiling, choose_tiling
 
 KERNEL_VERSION = version_of(Path(__file__).parent, ("kernel.py",), LINEAR_VERSION)
 ARRAYS = ("x", "delta", "a", "b", "c", "skip")
-LONGEST_CHUNK = 64
-TILE_NUMBERS = 2048  # of the states of a chunk, all of which a program holds at once
-INTERPRETED_NUMBERS = 2**18
-
-
-class Tiling(NamedTuple):
-    """Tokens, channels and numbers of a state (all) to a tile."""
-
-    block_t: int
-    block_p: int
-    block_n: int
 
 
 def chunked(given: SelectiveScan, state: torch.Tensor | None = None, *, chunk: int | None = None) -> Scanned:
@@ -50,6 +43,20 @@ def recurrent(given: SelectiveScan, state: torch.Tensor | None = None) -> Scanne
     return _run("scan_steps", given, state, 1)
 
 
+def quadratic(given: SelectiveScan, state: torch.Tensor | None = None) -> Scanned:
+    """``recurrence.quadratic`` on tensors, by the masked attention that ``duality.py`` makes of a scan: y has
+    the dtype of x, and there is no state after it.
+
+    All of it in float32, whatever the inputs: TF32 would not hold Δ x. Raises ValueError for a scan with more
+    than one rate or one step to a head.
+    """
+    given.check_state(state)
+    present = {name: getattr(given, name) for name in ARRAYS}
+    full = replace(given, **{name: x.float() for name, x in present.items() if x is not None})
+    out = parallel(as_linear(full), state_as_linear(state))
+    return Scanned(as_scanned(full, Result(out, State(None))).y.to(given.x.dtype), None)
+
+
 def _run(kernel: str, given: SelectiveScan, state: torch.Tensor | None, chunk: int | None) -> Scanned:
     given.check_state(state)
     at = {name: readable(getattr(given, name)) for name in ARRAYS if getattr(given, name) is not None}
@@ -62,19 +69,6 @@ def _run(kernel: str, given: SelectiveScan, state: torch.Tensor | None, chunk: i
     with whole_slices() if INTERPRETED else nullcontext():
         launch(*scan_launch(kernel, given, at, tiling))
     return Scanned(at["y"].to(given.x.dtype), at["last"])
-
-
-def choose_tiling(sizes: Sizes, *, chunk: int | None, interpreted: bool) -> Tiling:
-    """Tiles whose states fit on chip. Raises ValueError for a chunk that no tile can have."""
-    block_n, most = next_power_of_two(sizes.states), INTERPRETED_NUMBERS if interpreted else TILE_NUMBERS
-    longest = max(1, most // block_n)
-    if chunk is not None and (chunk != next_power_of_two(chunk) or not 1 <= chunk <= longest):
-        raise ValueError(
-            f"chunk must be a power of two from 1 to {longest} with {sizes.states} states, not {chunk}"
-        )
-    block_t = chunk or min(LONGEST_CHUNK, max(1, longest // 4))
-    block_p = min(next_power_of_two(sizes.p), max(1, most // (block_t * block_n)))
-    return Tiling(block_t, block_p, block_n)
 
 
 def scan_launch(kernel: str, given: SelectiveScan, at: Mapping[str, Any], tiling: Tiling) -> Launch:

@@ -173,6 +173,8 @@ CASES = [
     (scan("chunked"), ["scan_chunks"]),
     (scan("recurrent"), ["scan_steps"]),
     (scan("scan", {"initial_state": seeded(2, 4, 24, 16), "d_skip": seeded(4, 24)}), ["scan_chunks"]),
+    (scan("quadratic"), ["quadratic"]),
+    (scan("quadratic", {"initial_state": seeded(2, 4, 24, 16), "d_skip": seeded(4, 24)}), ["quadratic"]),
     (scoring("additive"), ["project", "project", "scored_forward"]),
     (scoring("additive", inputs={"w_k": seeded(1, 6, 32)}), ["project", "project", "scored_forward"]),
     (scoring("concat", "monotonic", attention={"is_causal": True}), ["scored_forward"]),

@@ -79,6 +79,7 @@ def refused(body: Body) -> dict[str, str]:
 # -- what is computed ----------------------------------------------------------------------------------------
 
 STATES = {"return": ["out", "state"]}
+ONE_RATE = {"delta": of("delta", SCAN, channels=1), "a": of("a", SCAN, channels=1, states=1)}  # to a head
 
 
 @pytest.mark.parametrize(
@@ -91,8 +92,9 @@ STATES = {"return": ["out", "state"]}
          ["chunked", "recurrent"]),
         (linear(attention={}, dtype="float16"), ["chunked", "recurrent", "parallel"]),
         (scan("d_skip", "initial_state", **STATES), ["chunked", "recurrent", "scan"]),
-        (scan(inputs={"delta": of("delta", SCAN, channels=1), "a": of("a", SCAN, channels=1, states=1)}),
-         ["chunked", "recurrent", "scan"]),
+        (scan(inputs=ONE_RATE), ["chunked", "recurrent", "scan", "quadratic"]),
+        (scan("d_skip", "initial_state", inputs=ONE_RATE), ["chunked", "recurrent", "scan", "quadratic"]),
+        (scan("d_skip", inputs=ONE_RATE, dtype="float16"), ["chunked", "quadratic"]),
     ],
 )  # fmt: skip
 def test_all_forms_give_the_same_numbers(body: Body, forms: list[str]) -> None:
@@ -105,12 +107,15 @@ def test_all_forms_give_the_same_numbers(body: Body, forms: list[str]) -> None:
             np.testing.assert_allclose(other.arrays[name], wanted, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("form", ["chunked", "recurrent", "parallel", "scan"])
+@pytest.mark.parametrize("form", ["chunked", "recurrent", "parallel", "scan", "quadratic"])
 def test_kernels_stay_within_their_arguments_and_write_all_of_them(form: str) -> None:
     options = {"options": {"form": form}}
     state = ["state", "normaliser"] if form != "parallel" else []
-    body = scan("d_skip", "initial_state", **options, **STATES)
-    if form != "scan":
+    if form == "scan":
+        body = scan("d_skip", "initial_state", **options, **STATES)
+    elif form == "quadratic":
+        body = scan("d_skip", "initial_state", **options, inputs=ONE_RATE)
+    else:
         body = linear("log_decay", **options, **{"return": ["out", *state]})
     parsed = parse_run(body)
     canonical = {
@@ -429,7 +434,13 @@ def test_features_are_drawn_from_their_seed() -> None:
         (scan(inputs={"x": seeded(2, 21, 5)}), "/inputs/b", "[groups, len, states]"),
         (scan(attention={"rope": {"style": "half", "dim": 2}}), "/attention/rope", "does not support rotary"),
         (scan(attention={"num_heads": 4}), "/attention/num_heads", "leave it out"),
-        (scan("d_skip", options={"form": "parallel"}), "/options/form", "chunked, recurrent or scan"),
+        (scan("d_skip", options={"form": "parallel"}), "/options/form", "recurrent, scan or quadratic"),
+        (scan(options={"form": "quadratic"}), "/options/form", "delta has 5 to a head and a 5 × 3; send"),
+        (scan(inputs={"delta": of("delta", SCAN, channels=1)}, options={"form": "quadratic"}),
+         "/options/form", "delta has 1 to a head and a 5 × 3"),
+        (scan(inputs=ONE_RATE, options={"form": "quadratic"}, **STATES), "/return/1", "use form chunked"),
+        (scan(inputs=ONE_RATE, options={"form": "quadratic", "chunk_size": 16}), "/options/chunk_size",
+         "leave it out"),
         ({**scan(), "engine": "linear"}, "/inputs/x", "does not support a selective scan"),
     ],
 )  # fmt: skip

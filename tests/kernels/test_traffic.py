@@ -5,7 +5,12 @@ from typing import Any
 
 import pytest
 
+from kernels.counts import input_bytes, result_bytes
 from kernels.execute import execute
+from kernels.linear import launch as linear_launch
+from kernels.linear import tiling as linear_tiling
+from kernels.recurrent_traffic import kernel_traffic
+from kernels.scan import tiling as scan_tiling
 from kernels.spec import RunSpec, parse_run
 from kernels.traffic import modelled_traffic
 
@@ -96,3 +101,76 @@ def test_what_latent_attention_writes_is_what_the_interpreter_counts(form: str, 
     }  # fmt: skip
     spec, traffic = counted({"engine": "mla", "inputs": inputs, "options": {"form": form}, "return": returns})
     assert modelled_traffic(spec)["bytes_written"] == traffic["bytes_written"]
+
+
+# -- engines with a state: 5 tiles of tokens of 16, 2 of columns ---------------------------------------------
+
+TOKENS = {"q": seeded(2, 4, 75, 12), "k": seeded(2, 2, 75, 12), "v": seeded(2, 2, 75, 20)}
+DECAY, BETA = {"log_decay": seeded(2, 2, 75)}, {"beta": seeded(2, 2, 75)}
+SUMS = {"initial_state": seeded(2, 2, 12, 20), "initial_normaliser": seeded(2, 2, 12)}
+SCANNED = {
+    "x": seeded(2, 4, 75, 20), "delta": seeded(2, 4, 75, 20), "a": seeded(4, 20, 12),
+    "b": seeded(2, 2, 75, 12), "c": seeded(2, 2, 75, 12),
+}  # fmt: skip
+ONE_RATE = {"delta": seeded(2, 4, 75, 1), "a": seeded(4, 1, 1)}
+BEFORE = {"initial_state": seeded(2, 4, 20, 12), "d_skip": seeded(4, 20)}
+OF_LINEAR, OF_SCAN = ("chunked", "recurrent", "parallel"), ("chunked", "recurrent", "scan")
+RECURRENT = [
+    *(("linear", form, more, {"is_causal": True}) for form in OF_LINEAR for more in ({}, DECAY, SUMS)),
+    *(("linear", form, {}, {}) for form in OF_LINEAR),
+    *(("linear", form, BETA | more, {"is_causal": True}) for form in OF_LINEAR[:2] for more in ({}, DECAY)),
+    *(("scan", form, more, {}) for form in OF_SCAN for more in ({}, BEFORE, ONE_RATE)),
+    *(("scan", "quadratic", ONE_RATE | more, {}) for more in ({}, BEFORE)),
+]
+
+
+@pytest.mark.parametrize(("engine", "form", "more", "attention"), RECURRENT)
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
+def test_what_engines_with_a_state_move_is_what_the_interpreter_counts(
+    engine: str, form: str, more: dict[str, Any], attention: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one model, whose tiles are those of the GPU or, here, of the interpreter."""
+    narrow = linear_tiling.Tiling(16, 16, 16, "ieee")
+    for module in (linear_tiling, linear_launch):
+        monkeypatch.setattr(module, "choose_tiling", lambda *_, **__: narrow)
+    monkeypatch.setattr(scan_tiling, "INTERPRETED_NUMBERS", 2048)
+    inputs = (TOKENS if engine == "linear" else SCANNED) | more
+    options = {"form": form} | ({"feature_map": "identity"} if "beta" in more else {})
+    body = {"engine": engine, "inputs": inputs, "attention": attention, "options": options}
+    spec, traffic = counted(body | {"timing": {"warmup": 0, "iters": 1}})
+    model = kernel_traffic(spec, interpreted=True)
+    assert model == (traffic["bytes_read"], traffic["bytes_written"])
+    if form == "quadratic":  # what its inputs are made of, and its output, are moved by torch
+        return
+    on_a_gpu = kernel_traffic(spec, interpreted=False)
+    modelled = modelled_traffic(spec)
+    assert (modelled["bytes_read"], modelled["bytes_written"]) == on_a_gpu
+
+
+def test_a_scan_over_all_pairs_also_makes_what_they_are_of() -> None:
+    """Every input once; values Δ x and decays Δ a in float32, written and read; outputs, written twice."""
+    body = {
+        "engine": "scan",
+        "dtype": "float16",
+        "inputs": SCANNED | ONE_RATE,
+        "options": {"form": "quadratic"},
+    }
+    spec = parse_run(body).spec
+    model, kernel = modelled_traffic(spec), kernel_traffic(spec, interpreted=False)
+    numbers = 2 * 4 * 75 * 20
+    assert model["bytes_written"] == kernel.written + 4 * (numbers + 2 * 4 * 75) + 2 * numbers
+    given = sum(input_bytes(spec, name) for name in spec.inputs)
+    assert model["bytes_read"] == kernel.read + given + 4 * numbers
+    assert kernel.written == 4 * numbers
+    assert result_bytes(spec, "out") == 2 * numbers
+
+
+@pytest.mark.parametrize(("dtype", "item"), [("float16", 4), ("float64", 8)])
+def test_a_performer_writes_its_features_and_reads_them_again(dtype: str, item: int) -> None:
+    """Of 4 query heads, each with keys of its own; in float32, but for float64."""
+    body = {"engine": "performer", "dtype": dtype, "inputs": TOKENS, "options": {"num_features": 10}}
+    spec = parse_run(body).spec
+    features = 2 * 4 * (75 + 75) * 10 * item
+    model = modelled_traffic(spec)
+    assert model["bytes_read"] == sum(input_bytes(spec, name) for name in spec.inputs) + features
+    assert model["bytes_written"] == result_bytes(spec, "out") + features

@@ -143,9 +143,7 @@ def test_effective_rank_of_what_is_known():
     assert ranks(np.ones((5, 9)))[1] == pytest.approx(1)
     assert ranks(np.zeros((2, 3)))[1] == 0
     # Singular values 3 and 1: exp of the entropy of (¾, ¼).
-    assert ranks(np.diag([3.0, 1.0]))[1] == pytest.approx(
-        np.exp(-0.75 * np.log(0.75) - 0.25 * np.log(0.25))
-    )
+    assert ranks(np.diag([3.0, 1.0]))[1] == pytest.approx(np.exp(-0.75 * np.log(0.75) - 0.25 * np.log(0.25)))
 
 
 def test_weights_of_features_have_no_more_rank_than_features():

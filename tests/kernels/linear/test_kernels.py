@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from kernels.arrays import generate, round_to_dtype
 from kernels.flash.interpreter import counted_traffic
-from kernels.linear import arguments, launch
-from kernels.linear.arguments import Bound, choose_tiling
+from kernels.linear import launch, tiling
+from kernels.linear.arguments import Bound
 from kernels.linear.bounds import error_bounds
 from kernels.linear.comparison import Exact
 from kernels.linear.favor import performer
 from kernels.linear.inputs import Recurrence, Result, Sizes, State
 from kernels.linear.recurrence import parallel, recurrent
+from kernels.linear.tiling import choose_tiling
 from tests.kernels.fences import fences, poisoned_memory
 from tests.kernels.linear.cases import KINDS, on_device, recurrence, some_state, state_on_device
 
@@ -29,7 +30,7 @@ FORMS = ("chunked", "parallel", "recurrent")
 def _small_tiles():
     """So that short sequences have several."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arguments, "INTERPRETED_CHUNK", 16)
+        patch.setattr(tiling, "INTERPRETED_CHUNK", 16)
         yield
 
 
@@ -190,7 +191,7 @@ def test_features_of_a_performer_go_through_the_same_kernels():
 @pytest.mark.parametrize("kind", ["elu", "elu, not causal", "gated delta"])
 def test_columns_are_cut_into_tiles(kind, monkeypatch):
     """As on a GPU: three programs beside each other, and one z."""
-    monkeypatch.setattr(launch, "choose_tiling", lambda *_, **__: arguments.Tiling(16, 16, 16, "ieee"))
+    monkeypatch.setattr(launch, "choose_tiling", lambda *_, **__: tiling.Tiling(16, 16, 16, "ieee"))
     given = recurrence(n=19, e=40, **KINDS[kind])
     for form in FORMS:
         if can(form, given):

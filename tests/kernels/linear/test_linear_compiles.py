@@ -8,7 +8,8 @@ COMPILE = """
 import json, sys
 import numpy as np
 from kernels.compiling import StandIn, compile_kernel
-from kernels.linear.arguments import Bound, choose_tiling
+from kernels.linear.arguments import Bound
+from kernels.linear.tiling import choose_tiling
 from kernels.linear.inputs import Recurrence
 
 def zeros(*shape):

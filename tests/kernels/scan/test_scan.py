@@ -14,7 +14,7 @@ from kernels.arrays import generate, round_to_dtype
 from kernels.flash.interpreter import counted_traffic
 from kernels.linear import launch as linear
 from kernels.linear import recurrence as linear_reference
-from kernels.scan import launch
+from kernels.scan import launch, tiling
 from kernels.scan.bounds import error_bounds
 from kernels.scan.duality import as_linear, as_scanned, state_as_linear
 from kernels.scan.inputs import Scanned, SelectiveScan
@@ -164,17 +164,35 @@ def test_the_dual_is_a_masked_matrix_of_c_and_b():
 
 
 def test_mambas_rates_have_no_such_dual():
-    with pytest.raises(ValueError, match=r"delta .* and a .* must be 1 wide"):
-        as_linear(selective())
+    for ask in (lambda: as_linear(selective()), lambda: launch.quadratic(on_device(selective()))):
+        with pytest.raises(ValueError, match=r"delta .* and a .* must be 1 wide"):
+            ask()
 
 
-def test_the_dual_runs_in_triton():
-    given = selective(heads=4, groups=2, n=21, p=5, states=7, shared=True)
-    state = some_state(given)
+@settings(max_examples=15)
+@tried(SIZES, st.booleans(), st.integers(0, 2**32))
+def test_the_dual_is_within_the_bound_of_a_scan(sizes, starts, seed):
+    """In Triton: over all pairs, which makes no state, and in chunks of linear attention."""
+    given = selective(seed, batch=1, **{**sizes, "shared": True})
+    state = some_state(given) if starts else None
+    started = None if state is None else torch.from_numpy(state).float()
     tensors = on_device(given)
-    started = state_as_linear(torch.from_numpy(state).float())
-    found = as_scanned(tensors, linear.chunked(as_linear(tensors), started, chunk=16))
-    assert_same(Scanned(*(x.numpy() for x in found)), recurrent(given, state), 1e-5)
+    with fences(), poisoned_memory():
+        y, nothing = launch.quadratic(tensors, started)
+        chunks = linear.chunked(as_linear(tensors), state_as_linear(started), chunk=16)
+    assert nothing is None
+    found = as_scanned(tensors, chunks)
+    assert_within(found, given, state)
+    assert_within(Scanned(y, found.state), given, state)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_dual_of_16_bits_is_within_their_bound(dtype):
+    name = str(dtype).removeprefix("torch.")
+    given = selective(n=70, p=6, states=5, shared=True, dtype=name)
+    y, _ = launch.quadratic(on_device(given, dtype))
+    assert y.dtype == dtype
+    assert_within(Scanned(y, torch.from_numpy(recurrent(given).state)), given, None, name)
 
 
 # -- Triton --------------------------------------------------------------------------------------------------
@@ -222,7 +240,7 @@ def test_16_bits_are_within_their_bound(dtype):
 
 
 def test_channels_are_cut_into_tiles(monkeypatch):
-    monkeypatch.setattr(launch, "INTERPRETED_NUMBERS", 64)
+    monkeypatch.setattr(tiling, "INTERPRETED_NUMBERS", 64)
     given = selective(n=11, p=7, states=3)
     with fences(), poisoned_memory():
         assert_within(launch.chunked(on_device(given), chunk=8), given, None)
@@ -246,8 +264,8 @@ def test_states_are_never_in_memory():
 def test_tiles_on_a_gpu_hold_any_number_of_states():
     for states in (1, 16, 64, 128, 256):
         given = selective(p=64, states=states, n=1)
-        tiling = launch.choose_tiling(given.sizes, chunk=None, interpreted=False)
-        assert tiling.block_t * tiling.block_p * tiling.block_n <= 2048
+        chosen = tiling.choose_tiling(given.sizes, chunk=None, interpreted=False)
+        assert chosen.block_t * chosen.block_p * chosen.block_n <= 2048
 
 
 # -- what does not fit together ------------------------------------------------------------------------------
