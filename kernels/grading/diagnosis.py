@@ -2,8 +2,9 @@
 
 An answer is first compared on a few queries, where that says enough; readings that are near it there are then
 computed in full. A reading *fits* where it gives the answer within ``FIT``, relative to the largest number of
-each row, and is at least ``BETTER`` times nearer than the right computation is. Answers in float16 and
-bfloat16 are noise in rows whose weights hang in the balance: of those, ``MOST`` of the numbers have to fit.
+each row, and is at least ``BETTER`` times nearer than the right computation is, the rounding of the answer
+itself left aside. Answers in float16 and bfloat16 are noise in rows whose weights hang in the balance: of
+those, ``MOST`` of the numbers have to fit; and what is beyond their range is infinite in them.
 
 Where a reading sees no key at all a program may have written anything (NaN, 0, a mean), so such rows are left
 out. Of several readings that fit, the nearest wins; those that are as near, within ``ALIKE``, in the order of
@@ -18,7 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels.arrays import Array
+from kernels.arrays import Array, largest
+from kernels.bounds import UNIT_ROUNDOFF
 from kernels.grading.hypotheses import LOW_PRECISION, rank, readings
 from kernels.grading.pipeline import Results, Setting, allowed, as_answers, attend
 from kernels.grading.readings import Reading, compose, evaluate
@@ -29,12 +31,15 @@ FIT = {"float64": 2e-4, "float32": 2e-3, "float16": 5e-2, "bfloat16": 2e-1}
 NEAR = {"float64": 1e-2, "float32": 2e-2, "float16": 1.5e-1, "bfloat16": 4e-1}  # on a few queries
 MOST = {"float64": 1.0, "float32": 1.0, "float16": 0.9, "bfloat16": 0.8}
 BETTER, ALIKE = 4.0, 8.0
-SAME = {"float64": 1e-12, "float32": 1e-6, "float16": 1e-3, "bfloat16": 1e-2}  # residuals that say no more
+SAME = 1e-6  # a residual below which none is nearer than another
+FLOOR = {"float64": 1e-9, "float32": 1e-9, "float16": 1e-3, "bfloat16": 1e-3}  # of a row beside the largest
+DISTINCT, EVIDENCE = 4.0, 4  # roundings that are no accident, and rows that show them
 QUERIES, QUERIES_OF_PAIRS = 6, 2
 CANDIDATES = 12  # readings that are computed in full, of each answer
 PAIRS = 600
 MAX_FOUND = 3
 FORBIDDEN = 1e-12  # a weight that is none
+LOST = 2.0**-25  # half the smallest float16
 
 # Mistakes that let forbidden keys be seen.
 LEAKING = frozenset(
@@ -66,6 +71,7 @@ class Finding:
     residual: float
     parts: tuple[str, ...]
     leaks: bool = False
+    exact: tuple[str, ...] = ()  # answers that are this to the last bit, in rows enough to be no accident
 
 
 class Diagnosis:
@@ -147,6 +153,8 @@ class Diagnosis:
         base_lse = base["lse"]
         limits = np.array([NEAR[s.dtypes[part]] for s in suspects])
         share = np.array([MOST[s.dtypes[part]] for s in suspects])
+        floor = np.array([FLOOR[s.dtypes[part]] for s in suspects])
+        ranges = np.array([largest(s.dtypes[part]) for s in suspects])
         scores: list[tuple[Array, Reading]] = []
         for reading in tried:
             if part in reading.silent:
@@ -163,7 +171,7 @@ class Diagnosis:
             if part not in given or given[part].shape[1:] != target.shape[1:]:
                 continue
             blind = _blind(given, base_lse if target is cut else base_whole, part)
-            apart = _apart(target, given[part], part, blind)
+            apart = _apart(target, _in_range(given[part], part, ranges), part, floor, blind)
             scores.append((_quantile(apart, np.where(share < 1.0, 0.6, 1.0)), reading))
         near = []
         for place, suspect in enumerate(suspects):
@@ -201,7 +209,7 @@ class Diagnosis:
         given = evaluate(reading, setting, right, gradients=self.gradients)
         leaks = self._leaks(reading, given, setting)
         for place, suspect in enumerate(suspects):
-            parts, residuals = [], []
+            parts, residuals, exact = [], [], []
             for part, answer in suspect.answers.items():
                 if part not in given or given[part].shape[1:] != answer.shape:
                     continue
@@ -212,18 +220,14 @@ class Diagnosis:
                 if residual is not None:
                     parts.append(part)
                     residuals.append(residual)
+                    if is_exact(answer, ours, theirs, part, suspect.dtypes[part]):
+                        exact.append(part)
             if parts:
-                yield (
-                    suspect,
-                    Finding(
-                        reading.code,
-                        reading.name,
-                        reading.says,
-                        max(residuals),
-                        tuple(parts),
-                        bool(leaks[place]),
-                    ),
+                residual, leak = max(residuals), bool(leaks[_at(leaks, place)])
+                finding = Finding(
+                    reading.code, reading.name, reading.says, residual, tuple(parts), leak, tuple(exact)
                 )
+                yield suspect, finding
 
     def _leaks(self, reading: Reading, given: Results, setting: Setting) -> Array:
         """[students]: whether the reading gives weight to a key that is forbidden."""
@@ -293,34 +297,62 @@ def fit(
     """The residual of a reading of one answer, or None where it does not fit; ``blind``: rows left out."""
     if part == "mask":
         return 0.0 if bool((answer == given).all()) else None
-    apart = _apart(answer[None], given[None], part, None if blind is None else blind[None])[0]
-    counted = apart[np.isfinite(apart) | (apart == np.inf)]
-    if not counted.size or float(np.mean(counted <= FIT[dtype])) < MOST[dtype]:
-        return None
+    given = _in_range(given[None], part, np.array([largest(dtype)]))[0]
+    floor = np.array([FLOOR[dtype]])
+    apart = _apart(answer[None], given[None], part, floor, None if blind is None else blind[None])[0]
     kept = ~np.isnan(apart)
-    with np.errstate(invalid="ignore"):
-        ours = np.where(answer == given, 0.0, np.abs(answer - given))
-        theirs = np.where(answer == right, 0.0, np.abs(answer - right))
-    ours, theirs = (np.where(np.isfinite(x), x, 1e300)[kept] for x in (ours, theirs))
-    if MOST[dtype] == 1.0:
-        if ours.max() * BETTER > theirs.max():
-            return None
-    elif ours.mean() * BETTER > theirs.mean():
+    if not kept.any() or float(np.mean(apart[kept] <= FIT[dtype])) < MOST[dtype]:
         return None
-    return _residual(ours, given[kept])
+    ours, theirs = (_beyond_rounding(answer, x, dtype)[kept] for x in (given, right))
+    near, far = (ours.max(), theirs.max()) if MOST[dtype] == 1.0 else (ours.mean(), theirs.mean())
+    if not far > 0.0 or near * BETTER > far:
+        return None
+    with np.errstate(invalid="ignore"):
+        error = np.where(answer == given, 0.0, np.abs(answer - given))
+    return _residual(error[kept], given[kept])
+
+
+def is_exact(answer: Array, given: Array, right: Array, part: str, dtype: str) -> bool:
+    """Whether an answer is a reading, rounded to its dtype, and in some rows surely not what is right. An LSE
+    is one number to a row, which a few roundings take anywhere: of those nothing is said."""
+    if part in ("lse", "mask"):
+        return False
+    if float(_beyond_rounding(answer, given, dtype).max(initial=0.0)) > 0.0:
+        return False
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(answer - right) > DISTINCT * UNIT_ROUNDOFF[dtype] * np.abs(right)
+    return bool(np.count_nonzero(apart.any(-1)) >= EVIDENCE)
+
+
+def _beyond_rounding(answer: Array, given: Array, dtype: str) -> Array:
+    """|answer − given|, less what rounding to the dtype makes of it; 1e300 where one is infinite."""
+    with np.errstate(invalid="ignore"):
+        error = np.where(answer == given, 0.0, np.abs(answer - given))
+    own = 1.01 * UNIT_ROUNDOFF[dtype] * np.where(np.isfinite(given), np.abs(given), 0.0) + LOST
+    return np.where(np.isfinite(error), np.maximum(error - own, 0.0), 1e300)
+
+
+def _in_range(given: Array, part: str, ranges: Array) -> Array:
+    """What is beyond the largest number [students] of a dtype as an infinity."""
+    if part == "mask":
+        return given
+    most = ranges.reshape(-1, *(1,) * (given.ndim - 1))
+    if float(np.max(np.where(np.isfinite(given), np.abs(given), 0.0), initial=0.0)) <= float(most.min()):
+        return given
+    return np.where(np.abs(given) > most, np.copysign(np.inf, given), given)
 
 
 def _residual(errors: Array, given: Array) -> float:
     """The largest error over the largest number."""
-    sizes = np.abs(given[np.isfinite(given)])
-    largest = float(sizes.max(initial=0.0))
+    size = float(np.abs(given[np.isfinite(given)]).max(initial=0.0))
     error = float(errors[np.isfinite(errors)].max(initial=0.0))
-    return error / largest if largest else error
+    return error / size if size else error
 
 
-def _apart(answers: Array, given: Array, part: str, blind: Array | None) -> Array:
-    """|answer − given| of each number relative to the largest of its row, [students, …]; NaN where it does
-    not count. Of an LSE relative to itself, or to 1 where it is less; of a mask 0 or inf."""
+def _apart(answers: Array, given: Array, part: str, floor: Array, blind: Array | None) -> Array:
+    """|answer − given| of each number relative to the largest of its row, [students, …], or to ``floor``
+    [students] times the largest of all; NaN where it does not count. Of an LSE relative to itself, or to 1
+    where it is less; of a mask 0 or inf."""
     if part == "mask":
         return np.where(answers == given, 0.0, np.inf)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
@@ -331,7 +363,8 @@ def _apart(answers: Array, given: Array, part: str, blind: Array | None) -> Arra
         else:
             scale = sizes.max(-1, keepdims=True)
             overall = sizes.reshape(len(sizes), -1).max(1).reshape(-1, *(1,) * (sizes.ndim - 1))
-            scale = np.maximum(scale, np.maximum(1e-9 * overall, 1e-12))
+            floors = floor.reshape(-1, *(1,) * (sizes.ndim - 1))
+            scale = np.maximum(scale, np.maximum(floors * overall, 1e-12))
         apart = np.where(error == 0.0, 0.0, error / scale)
     apart = np.where(np.isnan(apart), np.inf, apart)
     if blind is not None:
@@ -398,7 +431,7 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
         best.setdefault(finding.code, finding)
     most = max(len(finding.parts) for finding in best.values())
     nearest = min(finding.residual for finding in best.values() if len(finding.parts) == most)
-    limit = max(ALIKE * nearest, SAME["float32"])
+    limit = max(ALIKE * nearest, SAME)
     ties = [f for f in best.values() if len(f.parts) == most and f.residual <= limit]
     rest = [f for f in best.values() if f not in ties]
     ties.sort(key=lambda each: rank(each.code))

@@ -282,7 +282,7 @@ class _Group:
                 own.suspected.setdefault(finding.name)
             for name in suspects[number].answers:
                 result = own.parts[self.case.name, name]
-                result.explain([finding for finding in findings if name in finding.parts])
+                result.explain(name, [finding for finding in findings if name in finding.parts])
 
 
 def _as_mask(array: Array, spec: RunSpec) -> Array | PartResult:

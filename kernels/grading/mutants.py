@@ -354,15 +354,15 @@ def _changed_bodies(problem: Problem) -> Iterator[tuple[dict[str, Any], str, dic
     body = problem.to_dict() | {"properties": []}
     cases = [case for case in body["cases"] if "shape" in case]
     change: dict[str, Any]
-    if problem.tolerance.policy != "error_bound":
-        change = {"tolerance": {"policy": "error_bound"}}
-        yield change, "The tolerance of policy error_bound", {**body, **change}
     for case in cases[:3]:
         for other in DISTRIBUTIONS[::-1]:
             if other != case["distribution"]:
                 change = {"case": case["name"], "distribution": other}
                 words = f"Distribution {other} in case {case['name']}"
                 yield change, words, {**body, "cases": [{**case, "distribution": other}]}
+    if problem.tolerance.policy != "error_bound":
+        change = {"tolerance": {"policy": "error_bound"}}
+        yield change, "The tolerance of policy error_bound", {**body, **change}
     for case in cases[:2]:
         for shape in _shapes(case["shape"]):
             for other in dict.fromkeys((case["distribution"], "peaked", "normal")):

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays import Array
-from kernels.bounds import UNIT_ROUNDOFF
 from kernels.grading.diagnosis import MAX_FOUND, Finding, ranked
 from kernels.grading.hypotheses import HINTS, LOW_PRECISION
 from kernels.grading.measure import WORST, Measured, figure
@@ -168,15 +167,13 @@ class PartResult:
         }
         return cls(not wrong, "numeric_mismatch" if wrong else None, numerics, [], float(wrong))
 
-    def explain(self, findings: Sequence[Finding]) -> None:
-        """Keep what was found. What passed, but only for want of precision, is wrong where a mistake gives
-        its very numbers, rounded."""
+    def explain(self, name: str, findings: Sequence[Finding]) -> None:
+        """Keep what was found of answer ``name``. What passed, but only for want of precision, is wrong where
+        a mistake gives its very numbers, rounded."""
         if self.passed:
-            unit = 1.1 * UNIT_ROUNDOFF[self.dtype]
-            same = [f for f in findings if f.code != LOW_PRECISION and f.residual <= unit]
-            if not same:
+            findings = [finding for finding in findings if name in finding.exact]
+            if not findings:
                 return
-            findings = same
             self.passed, self.reason, self.is_low = False, "numeric_mismatch", False
             self.sentences.append(
                 f"In {self.dtype} these numbers could be right, but they are exactly those of a mistake."
