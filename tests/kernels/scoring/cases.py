@@ -20,7 +20,7 @@ from kernels.tuning import Tiling
 TILES = Tiling(16, 32)
 SCORES, SPANS = tuple(SCORE_INPUTS), tuple(SPAN_INPUTS)
 FUNCTION_NAMES = {"w_general": "w", "w_concat": "w"}  # what functions.py calls them
-SIZES = {"b": 2, "h": 4, "h_kv": 2, "n": 37, "m": 53, "d": 20, "e": 12, "a": 9, "p": 5}
+SIZES = {"b": 2, "h": 2, "h_kv": 1, "n": 21, "m": 37, "d": 20, "e": 12, "a": 5, "p": 3}
 FACTORS = {"scaled_dot": 0.25, "cosine": 3.0}
 WORKING = {"float32": "float32", "float16": "float16", "bfloat16": "float32"}  # in the interpreter
 

@@ -35,11 +35,11 @@ TINY, HUGE = 1e-25, 1e18
 SHAPES = st.fixed_dictionaries(
     {
         "b": st.integers(1, 2),
-        "n": st.integers(0, 40),
-        "m": st.integers(0, 70),
+        "n": st.integers(2, 40),
+        "m": st.integers(3, 70),
         "d": st.integers(1, 24),
         "e": st.integers(1, 20),
-        "a": st.integers(0, 6),
+        "a": st.integers(1, 6),
     }
 )
 HEADS = st.sampled_from(({"h": 1, "h_kv": 1}, {"h": 4, "h_kv": 2}, {"h": 3, "h_kv": 3}, {"h": 2, "h_kv": 1}))
@@ -60,11 +60,10 @@ OTHERS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60)
-@tried(
-    st.sampled_from(SCORES), st.sampled_from(SPANS), st.booleans(),
-    st.tuples(SHAPES, HEADS, KINDS, OTHERS),
-)  # fmt: skip
+@pytest.mark.parametrize("span", SPANS)
+@pytest.mark.parametrize("name", SCORES)
+@settings(max_examples=6)
+@tried(st.booleans(), st.tuples(SHAPES, HEADS, KINDS, OTHERS))
 def test_every_score_with_every_span_is_within_its_bound(name, span, causal, parts):
     given = case(name, span, **{key: value for part in parts for key, value in part.items()})
     with fences(), poisoned_memory():
@@ -105,9 +104,9 @@ def test_bounds_are_close_enough_to_notice_a_mistake(name, most):
 def test_masks_and_biases_decide_as_they_do_for_flash(span):
     """Booleans for each pair, rows that see nothing, and numbers that are added, −∞ among them."""
     given = case("additive", span, half_width=9.0)
-    mask = np.random.default_rng(0).random((1, 4, 37, 53)) < 0.7
+    mask = np.random.default_rng(0).random((1, 2, 21, 37)) < 0.7
     mask[:, :, 5] = False
-    bias = np.where(np.random.default_rng(1).random((2, 1, 37, 53)) < 0.2, -np.inf, 1.5).astype(np.float32)
+    bias = np.where(np.random.default_rng(1).random((2, 1, 21, 37)) < 0.2, -np.inf, 1.5).astype(np.float32)
     bias[0, 0, 9] = -np.inf
     with fences():
         found = computed(given, mask=mask, bias=bias)
@@ -142,8 +141,8 @@ def test_empty_axes_are_legal(name, axis):
 
 def test_without_hidden_numbers_every_key_fits_alike():
     given = case("additive", a=0)
-    wanted = given.v.astype(np.float64).mean(2, keepdims=True).repeat(2, 1)
-    np.testing.assert_allclose(computed(given)["out"], np.broadcast_to(wanted, (2, 4, 37, 12)), atol=1e-6)
+    wanted = given.v.astype(np.float64).mean(2, keepdims=True)
+    np.testing.assert_allclose(computed(given)["out"], np.broadcast_to(wanted, (2, 2, 21, 12)), atol=1e-6)
 
 
 # -- independent sources -------------------------------------------------------------------------------------
@@ -211,7 +210,7 @@ def test_scaled_dot_is_the_flash_kernel():
 @tried(st.sampled_from(SPANS), st.booleans(), st.sampled_from(["normal", "peaked"]), st.integers(0, 2**32))
 def test_concat_is_additive(span, shared, distribution, seed):
     """W [q; k] = W_q q + W_k k where W = [W_q W_k]: made again for each tile, or once before."""
-    one = case("additive", span, seed=seed, shared=shared, distribution=distribution, b=1, h=2, h_kv=1)
+    one = case("additive", span, seed=seed, shared=shared, distribution=distribution, b=1)
     w = np.concatenate([one.parameters[name] for name in ("w_q", "w_k")], 2)
     parameters = {name: x for name, x in one.parameters.items() if name not in ("w_q", "w_k")}
     other = replace(one, score="concat", parameters={**parameters, "w_concat": w})
@@ -265,7 +264,7 @@ def test_a_window_wider_than_all_is_global(name):
 def test_parameters_of_one_head_are_shared_by_all():
     for name in ("additive", "general", "concat"):
         given = case(name, "predictive", shared=True)
-        for_each = {each: np.repeat(x, 4, 0) for each, x in given.parameters.items()}
+        for_each = {each: np.repeat(x, 2, 0) for each, x in given.parameters.items()}
         found, wanted = computed(given), computed(replace(given, parameters=for_each))
         for result in ("scores", "centres", "out"):
             np.testing.assert_allclose(found[result], wanted[result], atol=1e-5)
@@ -273,7 +272,7 @@ def test_parameters_of_one_head_are_shared_by_all():
 
 def test_heads_that_share_keys_have_their_own_w_k():
     """One key head for four of queries, and a W_k for each of these: as with four copies of the keys."""
-    given = case("additive", h_kv=1)
+    given = case("additive", b=1, h=4, h_kv=1)
     copies = replace(given, k=np.repeat(given.k, 4, 1), v=np.repeat(given.v, 4, 1))
     found, wanted = computed(given), computed(copies)
     np.testing.assert_allclose(found["scores"], wanted["scores"], atol=1e-6)
