@@ -54,6 +54,7 @@ class Common:
     spec: Mapping[str, Any]
     answers: tuple[Part, ...]
     load_upload: LoadUpload | None = None
+    is_question: bool = False  # asked in one call: without a shape from which to draw
 
 
 def points(reader: ObjectReader) -> float:
@@ -222,6 +223,7 @@ def _redirect(error: SpecError, reader: ObjectReader, own: ObjectReader, inputs:
         else:
             pointer = "/spec/dtype" if area == "dtype" else reader.pointer
         if (pointer, problem.detail) not in known:
+            known.add((pointer, problem.detail))
             reader.problems.add(pointer, problem.code, problem.detail, problem.status)
 
 

@@ -31,6 +31,7 @@ from kernels.spec.results import GRADIENTS
 
 GROUP = 2**17  # pairs, or numbers of an answer, that are computed at a time
 LOW = ("float16", "bfloat16")
+NEARLY = 1e-2  # how far numbers of another shape may be off, beside the largest
 SENTINEL = -1e4  # what programs write in the place of −inf, or less
 
 
@@ -270,7 +271,10 @@ class _Group:
         """Of an answer of another shape: whether it is right but for that."""
         if result.reason == "shape_mismatch" and answer is not None and answer.reason is None:
             expected = self.expected[name]
-            result.findings = misshapen(answer.array, expected[student if len(expected) > 1 else 0], name)
+            right = expected[student if len(expected) > 1 else 0]
+            result.findings = misshapen(answer.array, right, name)
+            if not result.findings and is_reshaped(answer.array, right):
+                result.sentences.append("Its numbers are the right ones, in the right order but for the shape.")
 
     def _diagnose(self, suspects: Mapping[int, Suspect], ledger: Sequence[_Ledger]) -> None:
         diagnosis = Diagnosis(self.setting, self.results, self.asked, self.checkpoint)
@@ -346,9 +350,23 @@ def misshapen(array: Array, right: Array, name: str) -> list[Finding]:
             error = np.where(array.reshape(form.shape) == form, 0.0, np.abs(array.reshape(form.shape) - form))
         largest = float(np.abs(right[np.isfinite(right)]).max(initial=0.0)) or 1.0
         residual = float(error.max()) / largest
-        if residual < 1e-2:
+        if residual < NEARLY:
             return [Finding(code, code, says, residual, (name,))]
     return []
+
+
+def is_reshaped(array: Array, right: Array) -> bool:
+    """Whether an answer has the right numbers in one of the orders that programs have: heads before length, or
+    packed, [batch, len, heads·dim]."""
+    if array.dtype == np.bool_ or array.size != right.size or not array.size:
+        return False
+    orders = [right] if right.ndim < 4 else [right, np.swapaxes(right, 1, 2)]
+    size = float(np.abs(right[np.isfinite(right)]).max(initial=0.0)) or 1.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        return any(
+            bool((np.nan_to_num(np.abs(array.ravel() - order.ravel()), nan=np.inf) < NEARLY * size).all())
+            for order in orders
+        )
 
 
 def _of(array: Array, index: Array) -> Array:

@@ -93,7 +93,7 @@ def parse_question(body: object, *, load_upload: LoadUpload | None = None) -> Pr
     if not reader.has("inputs"):
         problems.add("/inputs", "required", "inputs is required: an object with q, k and v", MALFORMED)
     problems.raise_if_any()
-    common = Common("attention", dtype, spec_body, answers, load_upload)
+    common = Common("attention", dtype, spec_body, answers, load_upload, is_question=True)
     case_body = {"name": QUESTION, "inputs": reader.fields["inputs"], "seed_scope": "fixed", "seed": 0}
     case = attention_case(ObjectReader(case_body, "", problems, ATTENTION_CASE_FIELDS), common)
     problems.raise_if_any()
