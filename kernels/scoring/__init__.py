@@ -9,13 +9,14 @@
 | ``local.py`` | a window around a position that is given, or predicted |
 | ``softness.py`` | what the key that leads gets, and why scores are divided by √d |
 
-numpy and float64 in these; arrays are ``[batch, heads, len, dim]``, keys and values with as many heads as queries,
-or fewer that consecutive groups share. The scores and the windows have kernels too, of engine ``scoring``:
+numpy and float64 in these; arrays are ``[batch, heads, len, dim]``, keys and values with as many heads as
+queries, or fewer that consecutive groups share. Engine ``scoring`` has kernels for scores and windows:
 
 | module | what it says |
 |---|---|
 | ``pairs.py``, ``windows.py`` | scores of a tile, and windows in it, in Triton |
 | ``kernel.py``, ``arguments.py``, ``launch.py`` | attention by them, what it is given, and how it is run |
 | ``bounds.py`` | how far rounding may take it |
-| ``inputs.py``, ``rules.py``, ``tiling.py``, ``pricing.py`` | what is asked for, what contradicts itself, tiles, prices |
+| ``inputs.py``, ``rules.py`` | what is asked for, and what contradicts itself |
+| ``tiling.py``, ``pricing.py`` | tiles, and what a run takes |
 """
