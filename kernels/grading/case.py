@@ -156,10 +156,9 @@ def attention_case(reader: ObjectReader, common: Common) -> Case | None:
         "mask": mask,
         **{name: reader.fields[name] for name in ("shape", "attention") if reader.has(name)},
     }
-    if given:
-        sent["inputs"] = {
-            name: _kept(value, arrays.get(name)) for name, value in given.items() if value is not None
-        }
+    explicit = {name: value for name, value in given.items() if value is not None}
+    if explicit:
+        sent["inputs"] = {name: _kept(value, arrays.get(name)) for name, value in explicit.items()}
     return Case(
         head.name, head.points, head.visibility, head.seed_scope, head.seed, distribution, mask, sent,
         run=run, spec=spec, given=arrays, canonical=canonical,
@@ -172,7 +171,10 @@ def _drawn(
     """The shapes of the inputs that are drawn, with heads side by side where they are ``packed``."""
     if not reader.has("shape"):
         missing = [name for name in ("q", "k", "v") if not inputs.has(name)]
-        if missing or mask:
+        if missing and common.is_question:
+            detail = f"{missing[0]} is required: nested lists, base64, a seed with a shape, or an upload"
+            reader.problems.add(inputs.at(missing[0]), "required", detail, MALFORMED)
+        elif missing or mask:
             detail = (
                 "shape is required: {batch, num_heads, num_kv_heads, q_len, kv_len, head_dim, v_head_dim}"
             )

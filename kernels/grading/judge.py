@@ -274,7 +274,9 @@ class _Group:
             right = expected[student if len(expected) > 1 else 0]
             result.findings = misshapen(answer.array, right, name)
             if not result.findings and is_reshaped(answer.array, right):
-                result.sentences.append("Its numbers are the right ones, in the right order but for the shape.")
+                result.sentences.append(
+                    "Its numbers are the right ones, in the right order but for the shape."
+                )
 
     def _diagnose(self, suspects: Mapping[int, Suspect], ledger: Sequence[_Ledger]) -> None:
         diagnosis = Diagnosis(self.setting, self.results, self.asked, self.checkpoint)
