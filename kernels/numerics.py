@@ -55,17 +55,6 @@ def errors(result: Array, reference: Array) -> dict[str, Any]:
     }
 
 
-def equal_share(one: Array, other: Array) -> float:
-    """The share of numbers that are the same to the bit, of two arrays of one shape and dtype; 1 of none.
-
-    What the order of sums leaves of two right answers in the same precision.
-    """
-    if not one.size:
-        return 1.0
-    bits = f"u{one.dtype.itemsize}"
-    return float(np.mean(np.ascontiguousarray(one).view(bits) == np.ascontiguousarray(other).view(bits)))
-
-
 def _root_mean_square(error: Array, largest: float) -> float:
     """Of errors up to ``largest``, by which they are divided before they are squared: 1e200² overflows."""
     if largest == 0.0 or not math.isfinite(largest):

@@ -17,8 +17,7 @@ import numpy as np
 
 from kernels.arrays import Array
 from kernels.engines.reference import attend
-from kernels.linear.inputs import Recurrence
-from kernels.linear.recurrence import parallel, spread, weights
+from kernels.linear.recurrence import spread
 
 
 @dataclass(frozen=True)
@@ -50,34 +49,6 @@ class Exact:
     def out(self) -> Array:
         """Outputs [b, h, m, e], float64."""
         return self.results()[0]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Of a linear recurrence with softmax attention; ranks are those of each head, [b, h]."""
-
-    relative_error: float  # ‖out − exact‖ / ‖exact‖, Frobenius
-    max_abs_error: float
-    exact_effective_rank: Array
-    linear_effective_rank: Array
-    exact_rank: Array
-    linear_rank: Array
-
-
-def compare(exact: Exact, linear: Recurrence) -> Comparison:
-    """Both on the same tokens."""
-    out, matrix = exact.results()
-    approximate = parallel(linear).out
-    exact_rank, exact_effective = ranks(matrix)
-    linear_rank, linear_effective = ranks(weights(linear))
-    return Comparison(
-        relative_error(approximate, out),
-        float(np.abs(approximate - out).max(initial=0.0)),
-        exact_effective,
-        linear_effective,
-        exact_rank,
-        linear_rank,
-    )
 
 
 def relative_error(found: Array, wanted: Array) -> float:

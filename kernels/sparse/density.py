@@ -91,11 +91,6 @@ SYMMETRIC_FORMS = {  # formula, what its letters are
 }
 
 
-def density(pattern: Pattern | None, length: int, *, is_causal: bool = False) -> float:
-    """The share of all n² pairs; 0 where there are none."""
-    return visible_pairs(pattern, length, is_causal=is_causal) / length**2 if length else 0.0
-
-
 # -- counts: (pattern, length, is_causal) -> pairs; formulas at the top --------------------------------------
 
 

@@ -156,8 +156,3 @@ def _attend(scores: Array, v: Array, seen: Array, allowed: Array, top: int) -> _
         allowed_pairs=int(np.count_nonzero(allowed)),
         seen_pairs=int(np.count_nonzero(seen)),
     )
-
-
-def collision_probability(theta: Array | float, rounds: int) -> Array:
-    """That two vectors with the angle θ share one of two buckets in any of the rounds: 1 − (θ/π)^rounds."""
-    return np.asarray(1.0 - (np.asarray(theta) / np.pi) ** rounds)

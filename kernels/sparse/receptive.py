@@ -69,14 +69,6 @@ def cone(masks: Sequence[Array], token: int) -> list[Array]:
     return found
 
 
-def layers_to_hear_all(mask: Array, limit: int) -> int | None:
-    """After how many equal layers every token depends on every other; None: not after ``limit``."""
-    for number, heard in enumerate(receptive_fields([mask] * limit), start=1):
-        if heard.all():
-            return number
-    return None
-
-
 def _product(layer: Array, heard: Array) -> Array:
     """The boolean matrix product of two masks [n, n], of which the first has its diagonal."""
     packed = _packed(heard)
@@ -166,21 +158,6 @@ def combs_have_gaps(combs: Sequence[Comb]) -> bool:
             return True
         covered += (before + after) * stride
     return False
-
-
-def window_reach(layers: int, window: int) -> int:
-    """How far L layers hear on one side where each sees ``window`` tokens on it: L·w."""
-    return layers * window
-
-
-def dilated_reach(window: int, strides: Sequence[int]) -> int:
-    """How far layers with these strides hear on one side: w·Σ s."""
-    return window * sum(strides)
-
-
-def has_gaps(window: int, strides: Sequence[int], *, is_causal: bool = False) -> bool:
-    """Whether layers with these strides, in any order, pass over tokens nearer than they reach."""
-    return combs_have_gaps([Comb(window, 0 if is_causal else window, stride) for stride in strides])
 
 
 def growing_strides(layers: int, window: int, *, is_causal: bool = False) -> list[int]:

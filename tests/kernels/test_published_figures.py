@@ -12,13 +12,14 @@ from kernels.arrays import generate
 from kernels.cache_policies.policies import Streaming
 from kernels.counts import flops, result_elements
 from kernels.engines.reference import attend
-from kernels.numerics import equal_share
 from kernels.positions import visible_pairs
 from kernels.rope import cos_sin, rotation_index, stretched_base
 from kernels.scoring.attention import softmax
 from kernels.scoring.functions import dot, scaled_dot
+from kernels.sparse.figures import pattern_figures
 from kernels.sparse.masks import mask_of, visible
-from kernels.sparse.receptive import layers_to_hear_all, receptive_fields
+from kernels.sparse.questions import parse_pattern_question
+from kernels.sparse.receptive import receptive_fields
 from kernels.spec import Attention, InputSpec, Rope, RunSpec
 from kernels.spec.model import Options
 from tests.kernels.cases import compute, make
@@ -79,6 +80,12 @@ def outputs(engine, dtype="float32", **fields):
     return compute(*make(engine, (1, 2, 2, 512, 512, 64), dtype=dtype, **fields))["out"]
 
 
+def equal_share(one, other):
+    """The share of numbers that are the same to the bit."""
+    bits = f"u{one.dtype.itemsize}"
+    return np.mean(np.ascontiguousarray(one).view(bits) == np.ascontiguousarray(other).view(bits))
+
+
 def test_tiles_give_other_bits_than_one_operation_after_another():
     """Printed: some 7% of the numbers equal to the bit, the others off by 7e−8 at most. The share is of sums
     that happen to round alike, and the order of a sum is the machine's (6 to 11% by length and tile): to a
@@ -99,17 +106,6 @@ def test_torch_s_own_two_ways_differ_too():
     assert np.abs(fused["bfloat16"] - plain["bfloat16"]).max() == pytest.approx(2e-3, rel=0.03)
 
 
-def test_the_share_of_equal_numbers():
-    ones = np.ones((2, 3), np.float32)
-    assert equal_share(ones, ones) == 1
-    assert equal_share(
-        ones, np.where(np.eye(2, 3), ones, np.nextafter(ones, np.float32(2)))
-    ) == pytest.approx(1 / 3)
-    assert equal_share(np.zeros(2), np.array([0.0, -0.0])) == 0.5
-    assert equal_share(np.full(3, np.nan), np.full(3, np.nan)) == 1
-    assert equal_share(np.ones((0, 3)), np.ones((0, 3))) == 1
-
-
 # -- order and distance --------------------------------------------------------------------------------------
 
 
@@ -128,8 +124,11 @@ def test_permuted_tokens_give_permuted_outputs_until_a_mask_counts_positions():
 
 @pytest.mark.parametrize("n", [2, 17, 100])
 def test_every_token_is_one_step_from_every_other_and_n_minus_1_in_a_chain(n):
-    assert layers_to_hear_all(np.ones((n, n), bool), limit=1) == 1
-    assert layers_to_hear_all(mask_of(None, n, window=(1, 1)), limit=n) == n - 1
+    for window, layers in (([None, None], 1), ([1, 1], n - 1)):
+        asked = parse_pattern_question({"len": n, "window": window, "num_layers": n})
+        assert pattern_figures(asked).stack.layers_to_hear_all == layers
+        masks = [mask_of(None, n, window=tuple(window))] * layers
+        assert [bool(heard.all()) for heard in receptive_fields(masks)] == [False] * (layers - 1) + [True]
     # Causal: the last hears of the first at once, or after as many layers as there are tokens between them.
     assert next(iter(receptive_fields([np.tri(n, dtype=bool)])))[-1, 0]
     chain = [mask_of(None, n, is_causal=True, window=(1, 0))] * (n - 1)

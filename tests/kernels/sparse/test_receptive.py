@@ -14,13 +14,9 @@ from kernels.sparse.receptive import (
     comb_of,
     combs_have_gaps,
     cone,
-    dilated_reach,
     growing_strides,
-    has_gaps,
-    layers_to_hear_all,
     receptive_fields,
     stack_reach,
-    window_reach,
 )
 
 
@@ -38,8 +34,18 @@ def dilated(strides: list[int], window: int, n: int, *, is_causal: bool = False)
     ]
 
 
+def combs(strides: list[int], window: int, *, is_causal: bool = False) -> list[Comb]:
+    """The same in closed form."""
+    return [Comb(window, 0 if is_causal else window, stride) for stride in strides]
+
+
 def last(masks: list[np.ndarray]) -> np.ndarray:
     return list(receptive_fields(masks))[-1]
+
+
+def layers_to_hear_all(mask: np.ndarray, limit: int) -> int | None:
+    fields = enumerate(receptive_fields([mask] * limit), start=1)
+    return next((number for number, heard in fields if heard.all()), None)
 
 
 @settings(max_examples=60, deadline=None)
@@ -62,7 +68,8 @@ def test_products_of_masks_are_paths(n: int, layers: int, share: float, seed: in
 @pytest.mark.parametrize("layers", [1, 2, 5])
 @pytest.mark.parametrize("window", [0, 1, 3])
 def test_windows_reach_layers_times_window(layers: int, window: int) -> None:
-    n, reach = 41, window_reach(layers, window)
+    n, reach = 41, layers * window
+    assert stack_reach([Comb(window, 0)] * layers) == (reach, 0)
     both = last([mask_of(None, n, window=(window, window))] * layers)
     assert np.flatnonzero(both[20]).tolist() == list(range(20 - reach, 20 + reach + 1))
     causal = last([mask_of(None, n, is_causal=True, window=(window, 0))] * layers)
@@ -73,7 +80,7 @@ def test_windows_reach_layers_times_window(layers: int, window: int) -> None:
 
 def test_mistral_7b_reaches_its_131_thousand_tokens() -> None:
     """32 layers, each with a window of 4,096 (Jiang et al. 2023, §2): a bound."""
-    assert window_reach(32, 4096) == 131_072
+    assert stack_reach([Comb(4096, 0)] * 32) == (131_072, 0)
 
 
 @settings(max_examples=80, deadline=None)
@@ -81,13 +88,15 @@ def test_mistral_7b_reaches_its_131_thousand_tokens() -> None:
 def test_dilated_layers_reach_the_sum_of_their_strides_and_may_have_gaps(
     strides: list[int], window: int, is_causal: bool
 ) -> None:
-    reach = dilated_reach(window, strides)
+    reach = window * sum(strides)
+    layers = combs(strides, window, is_causal=is_causal)
+    assert stack_reach(layers) == (reach, 0 if is_causal else reach)
     n, middle = 2 * reach + 1, reach
     heard = np.flatnonzero(last(dilated(strides, window, n, is_causal=is_causal))[middle])
     assert heard.min() == 0
     assert heard.max() == (middle if is_causal else 2 * reach)
     everything = heard.max() - heard.min() + 1
-    assert has_gaps(window, strides, is_causal=is_causal) == (len(heard) < everything)
+    assert combs_have_gaps(layers) == (len(heard) < everything)
 
 
 def test_growing_strides_make_the_cost_logarithmic_and_equal_ones_do_not() -> None:
@@ -98,10 +107,10 @@ def test_growing_strides_make_the_cost_logarithmic_and_equal_ones_do_not() -> No
     assert doubling[127].all()  # 2⁷ tokens after 7 layers that see two each
     same = last(dilated([4] * 7, 1, n, is_causal=True))
     assert np.flatnonzero(same[127]).tolist() == list(range(127 - 28, 128, 4))
-    assert has_gaps(1, [4] * 7)
+    assert combs_have_gaps(combs([4] * 7, 1))
     longest = growing_strides(4, 2)
-    assert not has_gaps(2, longest)
-    assert has_gaps(2, [*longest[:-1], longest[-1] + 1])
+    assert not combs_have_gaps(combs(longest, 2))
+    assert combs_have_gaps(combs([*longest[:-1], longest[-1] + 1], 2))
 
 
 @settings(max_examples=150, deadline=None)
@@ -111,15 +120,15 @@ def test_growing_strides_make_the_cost_logarithmic_and_equal_ones_do_not() -> No
     ),
 )  # fmt: skip
 def test_layers_of_any_steps_reach_their_sum_and_may_have_gaps(layers: list[tuple[int, int, int]]) -> None:
-    combs = [Comb(*layer) for layer in layers]
-    before, after = stack_reach(combs)
+    described = [Comb(*layer) for layer in layers]
+    before, after = stack_reach(described)
     assert before is not None
     assert after is not None
     heard = {0}
     for b, a, stride in layers:
         heard = {i + k * stride for i in heard for k in range(-b, a + 1)}
     assert (min(heard), max(heard)) == (-before, after)
-    assert combs_have_gaps(combs) == (len(heard) < before + after + 1)
+    assert combs_have_gaps(described) == (len(heard) < before + after + 1)
 
 
 def test_what_patterns_and_windows_are_as_steps() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.flash.interpreter import counted_traffic
-from kernels.sparse.density import density
+from kernels.sparse.density import visible_pairs
 from kernels.sparse.masks import mask_of, visible
 from kernels.sparse.tiles import Tiles, count_tiles, kernel_bytes, pairs_by_tile
 from tests.kernels.cases import compute, make
@@ -84,15 +84,18 @@ def test_bytes_fall_with_the_density_where_what_is_forbidden_comes_in_tiles() ->
     def share(pattern: dict[str, Any]) -> float:
         return read(mask_of(pattern, 1024)) / read(np.ones((1024, 1024), bool))
 
+    def density(pattern: dict[str, Any]) -> float:
+        return visible_pairs(pattern, 1024) / 1024**2
+
     queries = 0.06  # which are read once in any case
     for pattern in (
         {"type": "chunked", "size": 64},
         {"type": "bigbird", "window": 1, "global": 0, "random": 2, "seed": 1, "block": 64},
     ):
-        assert density(pattern, 1024) <= share(pattern) <= density(pattern, 1024) + queries
+        assert density(pattern) <= share(pattern) <= density(pattern) + queries
     gaps = {"type": "dilated", "window": 20, "stride": 50}
-    assert density(gaps, 1024) < 0.03
+    assert density(gaps) < 0.03
     assert share(gaps) > 0.95
     scattered = {"type": "bigbird", "window": 1, "global": 0, "random": 30, "seed": 1, "block": 1}
-    assert density(scattered, 1024) < 0.04
+    assert density(scattered) < 0.04
     assert share(scattered) == 1
