@@ -4,7 +4,7 @@
 |---|---|
 | ``functions.py`` | the scores: additive, dot, scaled dot, general, concat, cosine |
 | ``costs.py`` | what each takes, counted from shapes |
-| ``attention.py`` | softmax and sum over any of them, beside scaled-dot attention on the same inputs |
+| ``attention.py`` | softmax and sum over any of them |
 | ``hard.py`` | one key drawn instead of the sum, and how noisy its gradient is |
 | ``local.py`` | a window around a position that is given, or predicted |
 | ``softness.py`` | what the key that leads gets, and why scores are divided by √d |

@@ -46,7 +46,9 @@ from kernels.arrays import Array
 from kernels.bounds import LAMBDA, UNIT_ROUNDOFF, moved_weights
 from kernels.limits import SMALLEST_NORMAL
 from kernels.scoring.attention import softmax
+from kernels.scoring.functions import directions
 from kernels.scoring.inputs import Scoring
+from kernels.scoring.local import sigmoid
 
 TF32_LOSS = 2.0**-10
 TANH = 24  # a of its size
@@ -128,19 +130,12 @@ def _projected_products(q: Sum, k: Array, rounding: Rounding) -> Rough:
 
 
 def _cosines(head: Scoring, rounding: Rounding) -> Rough:
-    (q, k), root = (_directions(head.q), _directions(head.k)), math.sqrt(head.q.shape[1])
+    (q, k), root = (directions(head.q), directions(head.k)), math.sqrt(head.q.shape[1])
     beta = abs(head.factor)
     value = head.factor * (q @ k.T)
     off = (beta * rounding.kept * (8 + LAMBDA * root) * np.abs(q)) @ np.abs(k).T
     off += rounding.kept * (12 + LAMBDA * root) * np.abs(value) + rounding.tiny * (4 * root**2 * beta + 1)
     return Rough(value, off + (2 * rounding.lost * root * beta if rounding.lost != rounding.tiny else 0.0))
-
-
-def _directions(x: Array) -> Array:
-    largest = np.max(np.abs(x), axis=1, keepdims=True, initial=0.0)
-    scaled = x / np.where(largest == 0.0, 1.0, largest)
-    norm = np.sqrt(np.sum(np.square(scaled), axis=1, keepdims=True))
-    return np.asarray(scaled / np.where(norm == 0.0, 1.0, norm))
 
 
 def _sums_of_hidden(head: Scoring) -> tuple[Sum, Sum]:
@@ -220,13 +215,9 @@ def centres(head: Scoring) -> Centres:
     nothing = Sum(np.zeros((1, len(v))), np.zeros((1, len(v))), d)
     with np.errstate(over="ignore", invalid="ignore"):
         z = _hidden(of_q, nothing, v, Rounding(DOUBLE, tiny=2.0**-1022), lambda: None)
-    value, low, high = (m * _sigmoid(z.value[:, 0] + sign * z.off[:, 0]) for sign in (0.0, -1.0, 1.0))
+    value, low, high = (m * sigmoid(z.value[:, 0] + sign * z.off[:, 0]) for sign in (0.0, -1.0, 1.0))
     slack = 8 * DOUBLE * m
     return Centres(value, np.maximum(low - slack, 0.0), np.minimum(high + slack, float(m)))
-
-
-def _sigmoid(x: Array) -> Array:
-    return np.asarray((1.0 + np.tanh(0.5 * x)) / 2.0)
 
 
 def reach(at: Array, half_width: float, m: int) -> Reach:

@@ -77,10 +77,10 @@ def general(q: Array, k: Array, w: Array) -> Array:
 
 def cosine(q: Array, k: Array, beta: float = 1.0) -> Array:
     """β · cos of the angle between q and k; 0 where either is 0."""
-    return beta * dot(_directions(q), _directions(k))
+    return beta * dot(directions(q), directions(k))
 
 
-def _directions(x: Array) -> Array:
+def directions(x: Array) -> Array:
     """x / ‖x‖ along the last axis; the largest element is taken out first, so that no square overflows."""
     largest = np.max(np.abs(x), axis=-1, keepdims=True, initial=0.0)
     scaled = x / np.where(largest == 0.0, 1.0, largest)

@@ -17,14 +17,11 @@ window holds none has weights 0. The paper's D is 10: 21 keys however long the s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from kernels.arrays import Array
-from kernels.numerics import errors
 from kernels.scoring.attention import softmax, summed
 
 
@@ -36,8 +33,6 @@ class Local:
     weights: Array  # [b, h, n, m]
     out: Array  # [b, h, n, e]
     pairs: int  # that had to be scored, of all b·h·n·m
-    exact: Array  # [b, h, n, e]: global attention
-    error: Mapping[str, Any]  # of out, as ``kernels.numerics.errors`` has it
     inside: Array  # [b, h, n]: the share of the global weights that the window holds
 
 
@@ -58,10 +53,10 @@ def predicted_centres(h: Array, w_p: Array, v_p: Array, kv_len: int) -> Array:
             "the queries, and a"
         )
     hidden = np.tanh(h @ np.swapaxes(w_p, -1, -2))
-    return kv_len * _sigmoid((hidden @ v_p[:, :, None])[..., 0])
+    return kv_len * sigmoid((hidden @ v_p[:, :, None])[..., 0])
 
 
-def _sigmoid(x: Array) -> Array:
+def sigmoid(x: Array) -> Array:
     """1 / (1 + e⁻ˣ), which as (1 + tanh(x/2)) / 2 does not overflow."""
     return np.asarray((1.0 + np.tanh(0.5 * x)) / 2.0)
 
@@ -75,8 +70,7 @@ def local_attention(
     gaussian: bool,
     allowed: Array | bool = True,
 ) -> Local:
-    """Attention within D = ``half_width`` of the centres [b or 1, h or 1, n], by any scores [b, h, n, m], and
-    global attention by the same.
+    """Attention within D = ``half_width`` of the centres [b or 1, h or 1, n], by any scores [b, h, n, m].
 
     ``gaussian``: as local-p; without it as local-m. ``allowed`` broadcasts to the scores. ValueError for a
     half width that is negative, or 0 with a Gaussian, which would have no width.
@@ -89,14 +83,11 @@ def local_attention(
     weights, everywhere = softmax(scores, window), softmax(scores, allowed)
     if gaussian:
         weights = weights * np.exp(-np.square(distance) / (2.0 * (half_width / 2.0) ** 2))
-    out, exact = summed(weights, v), summed(everywhere, v)
     return Local(
         centres=centres,
         weights=weights,
-        out=out,
+        out=summed(weights, v),
         pairs=int(np.count_nonzero(window)),
-        exact=exact,
-        error=errors(out, exact),
         inside=(everywhere * window).sum(axis=-1),
     )
 

@@ -67,17 +67,15 @@ def test_a_window_over_all_keys_is_global_attention() -> None:
     np.testing.assert_allclose(found.weights, softmax(scores), atol=1e-12)
 
 
-def test_global_attention_stands_beside_it() -> None:
-    """Without a Gaussian: global weights over the window, divided by their sum there."""
+def test_weights_are_the_global_ones_divided_by_their_sum_in_the_window() -> None:
+    """Without a Gaussian."""
     scores, v = scores_and_values(4, 9, "peaked")
     allowed = np.tril(np.ones((4, 9), bool), 5)
     found = local_attention(scores, v, monotonic_centres(4), 2, gaussian=False, allowed=allowed)
     everywhere = softmax(scores, allowed)
     window = np.abs(np.arange(9) - np.arange(4)[:, None]) <= 2
-    np.testing.assert_allclose(found.exact, everywhere @ v, atol=1e-14)
     np.testing.assert_allclose(found.inside, (everywhere * window).sum(-1), atol=1e-14)
     np.testing.assert_allclose(found.weights * found.inside[..., None], everywhere * window, atol=1e-14)
-    assert found.error["max_abs_err"] == np.abs(found.out - found.exact).max()
     assert found.pairs == 4 * (window & allowed).sum()
 
 
