@@ -70,17 +70,6 @@ class PrefixCache:
         computed = len(prompt) - min(matched, len(prompt) - 1)
         return Served(matched, computed, len(kept) - there, evicted)
 
-    def longest_prefix(self, tokens: Sequence[Token]) -> int:
-        """How many of the first tokens are in the cache. Changes nothing."""
-        node, matched = self.root, 0
-        while matched < len(tokens) and (child := node.children.get(tokens[matched])):
-            common = _common(child.tokens, tokens, matched)
-            matched += common
-            if common < len(child.tokens):
-                break
-            node = child
-        return matched
-
     def nodes(self) -> Iterator[Node]:
         """All nodes but the root, parents before children."""
         stack = list(reversed(self.root.children.values()))
