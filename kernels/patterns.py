@@ -69,11 +69,6 @@ def pattern_mask(spec: RunSpec, q_lens: Array | None = None, kv_lens: Array | No
     return _PATTERNS[pattern["type"]](pattern, tokens, spec)[:, None]
 
 
-def density(mask: Array) -> float:
-    """The share of pairs that a mask lets through; 0 where there are none."""
-    return int(np.count_nonzero(mask)) / mask.size if mask.size else 0.0
-
-
 def query_index(spec: RunSpec, q_lens: Array | None = None, kv_lens: Array | None = None) -> Array:
     """The place t of each query on the axis of the keys: [b or 1, q_len] int64; outside it too.
 
