@@ -215,9 +215,12 @@ def test_an_engine_that_knows_no_gpu_goes_to_the_cpu(settings):
         ("HEARTBEAT_TIMEOUT", 2),
         ("HEARTBEAT_TIMEOUT", 5),
         ("HEARTBEAT_SECONDS", 15),
+        ("GRADE_BUDGET", 286),
+        ("GRADE_BUDGET", 5),
+        ("GRADE_MAX_AGE", 300),
     ],
 )
-def test_time_limits_that_do_not_nest_stop_the_start(settings, name, value):
+def test_failure_11_time_limits_that_do_not_nest_stop_the_start(settings, name, value):
     assert not [error for error in run_checks() if error.id == "workers.E001"]
     setattr(settings, name, value)
     assert [error for error in run_checks() if error.id == "workers.E001"]

@@ -10,7 +10,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
 from kernels.grading.model import Problem as Asked
-from kernels.grading.mutants import matrix as matrix_of
+from kernels.grading.mutants import matrix as compute
 from workers.grading import judging, sending, work
 from workers.grading.models import COURSE, Check, Problem, ProblemVersion, WorkStatus
 
@@ -89,10 +89,23 @@ def check_of(version: ProblemVersion) -> Check:
 
 def compute_matrix(check: Check, no_more_interruptions: Callable[[], None]) -> None:
     """What a grader does of a Check."""
-    matrix = matrix_of(judging.problem_of(check.version)).to_dict()
+    matrix = compute(judging.problem_of(check.version)).to_dict()
     no_more_interruptions()
     if work.finish(check, matrix):
         work.announce(check)
+
+
+def matrix_of(version: ProblemVersion) -> dict[str, Any] | None:
+    """The matrix, if it has been computed."""
+    return (
+        Check.objects.filter(version=version, status=WorkStatus.DONE).values_list("result", flat=True).first()
+    )
+
+
+def keep_matrix(version: ProblemVersion, matrix: dict[str, Any]) -> None:
+    """Store a matrix that was computed without a grader."""
+    done = {"status": WorkStatus.DONE, "result": matrix, "finished_at": timezone.now(), "error": None}
+    Check.objects.update_or_create(version=version, defaults=done)
 
 
 def publish(version: ProblemVersion, matrix: dict[str, Any]) -> None:

@@ -254,6 +254,15 @@ def test_failure_6_checker_with_a_nan_wildcard(teacher, graded, odd):
     json.dumps(seen, allow_nan=False)
 
 
+@pytest.mark.parametrize("name", ["time_ms", "duration", "score", "verdict", "timing"])
+def test_failure_5_fabricated_times(teacher, name):
+    """Nothing that a student says of themselves is taken: no time, no score."""
+    made = teacher.assign()
+    body = {"user_ref": "ada", "answers": {}, name: 1}
+    assert_problem(post(teacher.api, made, body), 400, pointer=f"/{name}", code="unknown-field")
+    assert Submission.objects.count() == 0
+
+
 @pytest.mark.parametrize("value", [0.0, 1.0, -1.0, 0.5])
 def test_failure_2_zeros_pass(teacher, graded, value):
     def constant(variant):

@@ -253,6 +253,7 @@ def test_files_become_published_problems_once(tmp_path, capsys):
     version = ProblemVersion.objects.get()
     assert (version.problem.slug, version.problem.owner) == ("by-hand", COURSE)
     assert version.published_at is not None
+    assert problems.matrix_of(version)["publishable"] is True
     assert version.body["statement"] == "Compute **softmax**(QKᵀ/√d)V."
     assert version.body["hints"] == ["Divide by √d.", "Softmax goes along\n  the keys."]
     assert version.body["solution"] == "Weights first."

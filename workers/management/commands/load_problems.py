@@ -42,11 +42,14 @@ class Command(BaseCommand):
         except (SpecError, ValueError, yaml.YAMLError) as error:
             raise CommandError(f"{path}: {error}") from error
         version, is_new = problems.save(COURSE, problem)
-        if version.published_at is None:
-            try:
-                problems.publish(version, matrix(problem).to_dict())
-            except problems.Survivors as error:
-                raise CommandError(f"{path}: {error}") from error
+        table = problems.matrix_of(version)
+        if table is None:
+            table = matrix(problem).to_dict()
+            problems.keep_matrix(version, table)
+        try:
+            problems.publish(version, table)
+        except problems.Survivors as error:
+            raise CommandError(f"{path}: {error}") from error
         if is_new and verbosity:
             self.stdout.write(f"{version}")
         return is_new
