@@ -94,17 +94,20 @@ class _Reader:
     def __init__(self, problem: Problem, problems: Problems, load_upload: LoadUpload | None) -> None:
         self.problem, self.problems, self.load_upload = problem, problems, load_upload
         self.numbers = 0
-        self.unknown_cases: list[str] = []
-        self.unknown_names: list[str] = []
+        self.unknown_cases: dict[str, None] = {}
+        self.unknown_names: dict[str, None] = {}
 
     def notes(self) -> tuple[str, ...]:
         known = all_of(case.name for case in self.problem.cases)
         names = all_of(part.name for part in self.problem.answers)
         found = []
         if self.unknown_cases:
-            found.append(f"No case is called {_some(self.unknown_cases)}: nothing of it was graded. {known}")
+            found.append(
+                f"No case is called {_some(list(self.unknown_cases))}: nothing of it was graded. {known}"
+            )
         if self.unknown_names:
-            found.append(f"Nobody asked for {_some(self.unknown_names)}: it was not graded. {names}")
+            named = _some(list(self.unknown_names))
+            found.append(f"Nobody asked for {named}: it was not graded. {names}")
         return tuple(note if note.endswith(".") else f"{note} can be handed in." for note in found)
 
     def cases(self, body: Mapping[str, Any], pointer: str) -> dict[str, dict[str, Answer]]:
@@ -113,7 +116,7 @@ class _Reader:
         for case, named in body.items():
             where = join(pointer, str(case)[:200])
             if case not in known:
-                self.unknown_cases.append(str(case))
+                self.unknown_cases[str(case)] = None
             elif named is None:
                 continue
             elif not isinstance(named, dict):
@@ -129,7 +132,7 @@ class _Reader:
         found: dict[str, Answer] = {}
         for name, value in body.items():
             if name not in known:
-                self.unknown_names.append(str(name))
+                self.unknown_names[str(name)] = None
             elif value is not None:
                 answer = self._answer(value, join(pointer, name))
                 if answer is not None:

@@ -274,9 +274,7 @@ class _Group:
             right = expected[student if len(expected) > 1 else 0]
             result.findings = misshapen(answer.array, right, name)
             if not result.findings and is_reshaped(answer.array, right):
-                result.sentences.append(
-                    "Its numbers are the right ones, in the right order but for the shape."
-                )
+                result.sentences.append("Its numbers are the right ones: only the shape is another.")
 
     def _diagnose(self, suspects: Mapping[int, Suspect], ledger: Sequence[_Ledger]) -> None:
         diagnosis = Diagnosis(self.setting, self.results, self.asked, self.checkpoint)
@@ -358,8 +356,8 @@ def misshapen(array: Array, right: Array, name: str) -> list[Finding]:
 
 
 def is_reshaped(array: Array, right: Array) -> bool:
-    """Whether an answer has the right numbers in one of the orders that programs have: heads before length, or
-    packed, [batch, len, heads·dim]."""
+    """Whether an answer has the right numbers in one of the orders that programs have: heads before length,
+    or packed, [batch, len, heads·dim]."""
     if array.dtype == np.bool_ or array.size != right.size or not array.size:
         return False
     orders = [right] if right.ndim < 4 else [right, np.swapaxes(right, 1, 2)]
