@@ -36,10 +36,11 @@ FLOOR = {"float64": 1e-9, "float32": 1e-9, "float16": 1e-3, "bfloat16": 1e-3}  #
 DISTINCT, EVIDENCE = 4.0, 4  # roundings that are no accident, and rows that show them
 QUERIES, QUERIES_OF_PAIRS = 6, 2
 CANDIDATES = 12  # readings that are computed in full, of each answer
-PAIRS = 600
+PAIRS, IN_VAIN = 400, 2
 MAX_FOUND = 3
 FORBIDDEN = 1e-12  # a weight that is none
 LOST = 2.0**-25  # half the smallest float16
+NEARLY = 0.3  # how far off, on average, what is right but for its precision may be
 
 # Mistakes that let forbidden keys be seen.
 LEAKING = frozenset(
@@ -97,23 +98,31 @@ class Diagnosis:
         return self._readings
 
     def find(
-        self, suspects: Sequence[Suspect], before: Mapping[int, Sequence[str]]
+        self,
+        suspects: Sequence[Suspect],
+        before: Mapping[int, Sequence[str]],
+        in_vain: Mapping[int, int],
     ) -> dict[int, list[Finding]]:
         """Of each attempt what fits, best first. ``before``: the names of readings that fitted the attempt's
-        answers to other cases, which are tried first."""
+        answers to other cases, which are tried first. ``in_vain``: how many cases of it nothing fitted: after
+        one no pairs are tried, and after ``IN_VAIN`` nothing."""
         found: dict[int, list[Finding]] = {}
         by_name = {reading.name: reading for reading in self.readings}
         known = self._tried(
             [(s, [by_name[n] for n in before.get(s.attempt, ()) if n in by_name]) for s in suspects]
         )
-        left = [s for s in suspects if not _explains_all(known.get(s.attempt, ()), s)]
+        left = [
+            s
+            for s in suspects
+            if in_vain[s.attempt] < IN_VAIN and not _explains_all(known.get(s.attempt, ()), s)
+        ]
         fresh = self._tried(self._near(left, self.readings, QUERIES))
         for suspect in suspects:
             found[suspect.attempt] = _merged(known.get(suspect.attempt, []), fresh.get(suspect.attempt, []))
         left = [s for s in left if not found[s.attempt]]
         for suspect, finding in zip(left, self._low_precision(left), strict=True):
             found[suspect.attempt] += finding
-        left = [s for s in left if not found[s.attempt]]
+        left = [s for s in left if not found[s.attempt] and not in_vain[s.attempt]]
         if left:
             pairs = list(self._pairs())
             again = self._tried(_named(left, before, {reading.name: reading for reading in pairs}))
@@ -243,6 +252,26 @@ class Diagnosis:
     def _low_precision(self, suspects: Sequence[Suspect]) -> list[list[Finding]]:
         """Whether answers are as near as a right computation in float16, or else in bfloat16, would be."""
         found: list[list[Finding]] = [[] for _ in suspects]
+        near = [place for place, suspect in enumerate(suspects) if self._is_near(suspect)]
+        for place, finding in zip(near, self._precisions([suspects[place] for place in near]), strict=True):
+            found[place] = finding
+        return found
+
+    def _is_near(self, suspect: Suspect) -> bool:
+        """Whether low precision could explain wrong answers at all: they are nearly right."""
+        for part, answer in suspect.answers.items():
+            if part == "mask" or not bool(np.isfinite(answer).any()):
+                return False
+            expected = self.answers[part][_at(self.answers[part], suspect.student)]
+            both = np.isfinite(answer) & np.isfinite(expected)
+            with np.errstate(over="ignore"):
+                error = float(np.abs(answer - expected)[both].mean()) if both.any() else np.inf
+            if not error <= NEARLY * float(np.abs(expected)[both].mean()):
+                return False
+        return True
+
+    def _precisions(self, suspects: Sequence[Suspect]) -> list[list[Finding]]:
+        found: list[list[Finding]] = [[] for _ in suspects]
         if not suspects:
             return found
         students = np.array([s.student for s in suspects])
@@ -281,7 +310,9 @@ class Diagnosis:
             (one, other)
             for one in edits
             for other in main
-            if other.code != one.code and (other.finish is not None or rank(one.code) < rank(other.code))
+            if other.by_rows
+            and other.code != one.code
+            and (other.finish is not None or rank(one.code) < rank(other.code))
         ]
         pairs.sort(key=lambda pair: sum(rank(each.code)[1] for each in pair))
         for one, other in pairs[:PAIRS]:

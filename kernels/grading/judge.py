@@ -68,6 +68,7 @@ class _Ledger:
 
     parts: dict[tuple[str, str], PartResult] = field(default_factory=dict)
     suspected: dict[str, None] = field(default_factory=dict)  # readings that fitted, in order
+    in_vain: int = 0  # cases that are wrong as nothing that is known
     notes: list[str] = field(default_factory=list)
     fitted: dict[tuple[str, str], Array] = field(default_factory=dict)  # for properties across cases
 
@@ -279,14 +280,19 @@ class _Group:
     def _diagnose(self, suspects: Mapping[int, Suspect], ledger: Sequence[_Ledger]) -> None:
         diagnosis = Diagnosis(self.setting, self.results, self.asked, self.checkpoint)
         before = {number: list(ledger[number].suspected) for number in suspects}
-        found = diagnosis.find(list(suspects.values()), before)
+        in_vain = {number: ledger[number].in_vain for number in suspects}
+        found = diagnosis.find(list(suspects.values()), before, in_vain)
         for number, findings in found.items():
             own = ledger[number]
+            own.in_vain += not findings and self._is_wrong(own)
             for finding in findings:
                 own.suspected.setdefault(finding.name)
             for name in suspects[number].answers:
                 result = own.parts[self.case.name, name]
                 result.explain(name, [finding for finding in findings if name in finding.parts])
+
+    def _is_wrong(self, own: _Ledger) -> bool:
+        return any(not own.parts[self.case.name, name].passed for name in self.asked)
 
 
 def _as_mask(array: Array, spec: RunSpec) -> Array | PartResult:
