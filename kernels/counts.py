@@ -1,8 +1,8 @@
 """What a spec amounts to: operations, numbers and bytes, counted from its shapes. No torch, no constants that
 were measured.
 
-``flops`` counts the two matrix products over the pairs that the mask lets through, 2·pairs·(d + d_v); with
-nothing masked and d_v = d that is the familiar 4·B·H·Lq·Lk·d. Gradients are two and a half times as much
+``softmax_flops`` counts the two matrix products over the pairs that the mask lets through, 2·pairs·(d + d_v);
+with nothing masked and d_v = d that is the familiar 4·B·H·Lq·Lk·d. Gradients are two and a half times as much
 again. The lengths of a ragged batch are data: every row counts as full. ``bytes_min`` reads each input and
 writes each result once.
 """
@@ -13,7 +13,7 @@ import math
 
 from kernels.mla.forms import chosen_form, multiply_adds
 from kernels.positions import visible_pairs
-from kernels.registry import ENGINES, companion, option
+from kernels.registry import ENGINES, option
 from kernels.spec.model import RunSpec
 from kernels.spec.results import BUCKETS, DRAWN, GRADIENTS, HELD, MATRICES, PRESENT, ROWS
 from kernels.spec.values import ROUNDED
@@ -21,15 +21,11 @@ from kernels.spec.values import ROUNDED
 ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 CACHED = ("k", "v", "past_key", "past_value")  # what a kv_dtype makes bytes of
 SCALE_BYTES = {"per_tensor": 0, "per_token_head": 4}  # of each token and head; one for all is no array
-ALL_PAIRS = ("parallel", "quadratic")  # forms of engines with a state that make none
 GRADIENT_FACTOR = 3.5  # forward and backward, in multiply-adds of the forward pass
 
 
-def flops(spec: RunSpec) -> int:
-    """Of one call of the engine; all but ``mla`` expand latents."""
-    pricing = companion(spec.engine, "pricing")
-    if pricing is not None:
-        return int(pricing.flops(spec))
+def softmax_flops(spec: RunSpec) -> int:
+    """Of one call of an engine that computes softmax attention; all but ``mla`` expand latents."""
     if spec.is_latent:
         products = multiply_adds(spec, chosen_form(spec) if spec.engine == "mla" else "expanded")
     else:
@@ -41,21 +37,6 @@ def state_numbers(spec: RunSpec) -> int:
     """Of all states together: one for the heads that share keys and values."""
     heads = spec.num_heads if spec.engine == "scan" else spec.num_kv_heads
     return spec.batch * heads * spec.head_dim * spec.v_head_dim
-
-
-def state_products(spec: RunSpec) -> int:
-    """Multiply-adds of an engine with a state: of each token to write and of each query to read, with the
-    features of a performer; in forms without one, of all pairs that may meet."""
-    queries, keys = spec.num_heads * spec.q_len, spec.num_kv_heads * spec.kv_len
-    if spec.engine == "performer":
-        width = int(option(spec, "num_features"))
-        drawn = spec.batch * (queries + keys) * width * spec.head_dim
-        return drawn + spec.batch * (queries + keys) * width * (spec.v_head_dim + 1)
-    if option(spec, "form") in ALL_PAIRS:
-        return visible_pairs(spec) * (spec.head_dim + spec.v_head_dim)
-    if spec.engine == "scan":  # each number decays, takes in and is read
-        return 3 * spec.q_len * state_numbers(spec)
-    return spec.batch * (queries + keys) * spec.head_dim * spec.v_head_dim
 
 
 def input_bytes(spec: RunSpec, name: str) -> int:

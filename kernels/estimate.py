@@ -17,7 +17,7 @@ from kernels.flash.tiles import choose_tiles, padded_dim
 from kernels.flash.visits import visits
 from kernels.integers import ceil_div
 from kernels.mla.forms import largest_tile, multiply_adds, work
-from kernels.registry import ENGINES, companion, is_causal
+from kernels.registry import ENGINES, is_causal, pricing_of
 from kernels.spec.model import RunSpec
 from kernels.spec.results import MATRICES
 
@@ -100,18 +100,18 @@ class Estimate:
 def estimate(spec: RunSpec) -> Estimate:
     """Bound the cost of a valid spec on a CPU worker: engine × (warmup + iters), plus the float64
     reference."""
-    flops, bytes_min = counts.flops(spec), counts.bytes_min(spec)
+    operations, bytes_min = flops(spec), counts.bytes_min(spec)
     calls = spec.timing.warmup + spec.timing.iters
     seconds = calls * _seconds(spec, spec.engine) + _seconds(spec, "reference") + _fixed_seconds(spec)
-    pricing = companion(spec.engine, "pricing")
+    pricing = pricing_of(spec.engine)
     if pricing is not None:  # whose reference is its own, and softmax attention what it stands for
         seconds += pricing.reference_seconds(spec)
     elif spec.attention.is_sparse:  # compared with what it would be if it were not
         seconds += _seconds(spec, "reference")
     return Estimate(
-        flops=flops,
+        flops=operations,
         bytes_min=bytes_min,
-        arithmetic_intensity=round(flops / bytes_min, 3) if bytes_min else 0.0,
+        arithmetic_intensity=round(operations / bytes_min, 3) if bytes_min else 0.0,
         input_elements=sum(given.elements for given in spec.inputs.values()),
         output_elements=sum(counts.result_elements(spec, name) for name in spec.returns),
         output_bytes=sum(counts.result_bytes(spec, name) for name in spec.returns),
@@ -119,6 +119,12 @@ def estimate(spec: RunSpec) -> Estimate:
         engine_bytes=_engine_bytes(spec),
         predicted_seconds=float(f"{seconds:.3g}"),
     )
+
+
+def flops(spec: RunSpec) -> int:
+    """Of one call of the engine."""
+    pricing = pricing_of(spec.engine)
+    return counts.softmax_flops(spec) if pricing is None else pricing.flops(spec)
 
 
 def _rotated(spec: RunSpec) -> int:
@@ -166,9 +172,9 @@ def _rows(spec: RunSpec) -> int:
 
 def _seconds(spec: RunSpec, engine: str) -> float:
     """One call on one core."""
-    pricing = companion(engine, "pricing")
+    pricing = pricing_of(engine)
     if pricing is not None:
-        return float(pricing.engine_seconds(spec))
+        return pricing.engine_seconds(spec)
     if engine == "mla":
         return _latent_seconds(spec)
     cost, programs = _cost(spec, engine), spec.batch * spec.num_heads
@@ -284,7 +290,7 @@ def _worker_bytes(spec: RunSpec) -> int:
     """Peak memory above an idle worker: copies of the inputs, results twice and once in float64, and what
     scores and rows are held at once, by the engine or after it by the reference."""
     held = max(_working_bytes(spec), _reference_bytes(spec))
-    pricing = companion(spec.engine, "pricing")
+    pricing = pricing_of(spec.engine)
     if pricing is not None:
         held = max(held, pricing.reference_bytes(spec))
     return int(_operand_bytes(spec) + _generated_bytes(spec) + _result_bytes(spec) + held)
@@ -302,9 +308,9 @@ def _working_bytes(spec: RunSpec) -> float:
         return _reference_bytes(spec)
     if is_decoding(spec, spec.engine):
         return _decoding_bytes(spec)
-    pricing = companion(spec.engine, "pricing")
+    pricing = pricing_of(spec.engine)
     if pricing is not None:
-        return float(pricing.engine_bytes(spec))
+        return pricing.engine_bytes(spec)
     if spec.engine == "mla":
         return LOADED_BYTES * largest_tile(spec, interpreted=True)
     if ENGINES[spec.engine].is_triton:

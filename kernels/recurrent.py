@@ -15,6 +15,7 @@ from kernels.spec.results import STATES
 
 LEAST_TRIALS = 6  # of which the smallest and the largest hold the median with 95 %
 MAX_SCANNED = 2**16  # numbers of the states of all tokens, which a parallel prefix holds at once
+ALL_PAIRS = ("parallel", "quadratic")  # forms that make no state
 MAX_DUAL_STATES = 256  # as wide as keys of linear attention may be
 
 

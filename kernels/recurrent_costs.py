@@ -7,9 +7,10 @@ interpreter takes, of a chunk or of a token, whatever their size.
 
 from __future__ import annotations
 
-from kernels.counts import ITEM_BYTES, state_numbers, state_products
+from kernels.counts import ITEM_BYTES, state_numbers
 from kernels.integers import ceil_div, next_power_of_two
-from kernels.recurrent import is_dual, is_normalised
+from kernels.positions import visible_pairs
+from kernels.recurrent import ALL_PAIRS, is_dual, is_normalised
 from kernels.recurrent_traffic import more_traffic
 from kernels.registry import is_causal, option
 from kernels.spec.model import RunSpec
@@ -46,7 +47,22 @@ REFERENCE_NUMBERS = 2**19  # of the states of all tokens, which the reference of
 
 def flops(spec: RunSpec) -> int:
     """Of one call."""
-    return 2 * state_products(spec)
+    return 2 * _products(spec)
+
+
+def _products(spec: RunSpec) -> int:
+    """Multiply-adds of an engine with a state: of each token to write and of each query to read, with the
+    features of a performer; in forms without one, of all pairs that may meet."""
+    queries, keys = spec.num_heads * spec.q_len, spec.num_kv_heads * spec.kv_len
+    if spec.engine == "performer":
+        width = int(option(spec, "num_features"))
+        drawn = spec.batch * (queries + keys) * width * spec.head_dim
+        return drawn + spec.batch * (queries + keys) * width * (spec.v_head_dim + 1)
+    if option(spec, "form") in ALL_PAIRS:
+        return visible_pairs(spec) * (spec.head_dim + spec.v_head_dim)
+    if spec.engine == "scan":  # each number decays, takes in and is read
+        return 3 * spec.q_len * state_numbers(spec)
+    return spec.batch * (queries + keys) * spec.head_dim * spec.v_head_dim
 
 
 def memory_of_the_past(spec: RunSpec) -> dict[str, int]:
@@ -154,7 +170,7 @@ def _seconds_of_pairs(spec: RunSpec) -> float:
 
 def _performer_seconds(spec: RunSpec) -> float:
     chunks = ceil_div(spec.kv_len, INTERPRETED_CHUNK) if is_causal(spec) else 1
-    return FEATURE * _features(spec) + MULTIPLY / 4 * state_products(spec) + TORCH_CHUNK * chunks
+    return FEATURE * _features(spec) + MULTIPLY / 4 * _products(spec) + TORCH_CHUNK * chunks
 
 
 def _scan_seconds(spec: RunSpec) -> float:

@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from kernels.counts import ALL_PAIRS, ITEM_BYTES, input_bytes, result_bytes
+from kernels.counts import ITEM_BYTES, input_bytes, result_bytes
 from kernels.integers import ceil_div
 from kernels.linear import inputs as linear
 from kernels.linear import tiling as linear_tiling
-from kernels.recurrent import chunk_of_scan, is_dual, is_normalised
+from kernels.recurrent import ALL_PAIRS, chunk_of_scan, is_dual, is_normalised
 from kernels.registry import option
 from kernels.scan import inputs as scan
 from kernels.scan import tiling as scan_tiling

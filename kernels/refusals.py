@@ -77,7 +77,7 @@ def _distance(unmet: Sequence[Demand]) -> tuple[int, int]:
 
 def _contradictions(spec: RunSpec) -> Iterator[FieldProblem]:
     """What no engine takes, whichever it is asked of."""
-    rules = registry.companion(spec.engine, "rules")
+    rules = registry.rules_of(spec.engine)
     if rules is not None:
         yield from rules.problems(spec)
     options, gradients = spec.options, [name for name in spec.returns if name in (*GRADIENTS, *DRAWN)]

@@ -6,8 +6,9 @@ Data only: importing this module imports no engine (and so neither torch nor tri
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, cast
 
 from kernels.limits import (
     MAX_BLOCK,
@@ -31,6 +32,7 @@ from kernels.spec.families import (
     Family,
 )
 from kernels.spec.model import Options, RunSpec
+from kernels.spec.problems import FieldProblem
 from kernels.spec.results import DRAWN, GRADIENTS, MATRICES, PRESENT, RESULTS, STATES
 
 # What a spec may ask for beyond softmax(scale·QKᵀ)V, in the words of an error message.
@@ -136,7 +138,7 @@ class Engine:
     findings: dict[str, str] = field(default_factory=dict)  # figures beside its arrays: name -> meaning
     is_double: bool = False  # computes in float64, so that its results are their own yardstick
     is_always_causal: bool = False  # with or without is_causal
-    # Modules without torch, of engines that compute anything but softmax attention (see ``companion``).
+    # Modules without torch, of engines that compute anything but softmax attention: ``Rules``, ``Pricing``.
     rules: str | None = None
     pricing: str | None = None
     max_head_dim: int | None = None
@@ -874,15 +876,53 @@ def declared() -> dict[str, dict[str, dict[str, Any]]]:
     return found
 
 
-def companion(engine: str, what: str) -> Any:
-    """The module ``rules`` or ``pricing`` of an engine; None where it computes softmax attention.
+class Rules(Protocol):
+    """A module that knows what contradicts itself in a spec of an engine."""
 
-    Rules have ``problems(spec)``, which yields a FieldProblem for all that contradicts itself. Pricing says
-    what a run takes, for ``kernels.estimate``: ``engine_seconds``, ``engine_bytes``, ``reference_seconds``
-    and ``reference_bytes`` (0 where results are their own yardstick), ``flops``, and ``more_traffic``, the
-    bytes read and written beyond each input and each result once.
-    """
-    path = getattr(ENGINES[engine], what) if engine in ENGINES else None
+    def problems(self, spec: RunSpec) -> Iterator[FieldProblem]:
+        """All of it."""
+        ...
+
+
+class Pricing(Protocol):
+    """A module that knows what a run of an engine takes; bytes are held at once."""
+
+    def flops(self, spec: RunSpec) -> int:
+        """Of one call."""
+        ...
+
+    def more_traffic(self, spec: RunSpec) -> tuple[int, int]:
+        """Bytes read and written beyond each input and each result once."""
+        ...
+
+    def engine_seconds(self, spec: RunSpec) -> float:
+        """One call on one core."""
+        ...
+
+    def engine_bytes(self, spec: RunSpec) -> float:
+        """Beside inputs and results."""
+        ...
+
+    def reference_seconds(self, spec: RunSpec) -> float:
+        """What is done once: the engine's own mathematics in float64 and their bounds, and findings."""
+        ...
+
+    def reference_bytes(self, spec: RunSpec) -> float:
+        """The same in memory."""
+        ...
+
+
+def rules_of(engine: str) -> Rules | None:
+    """None where it computes softmax attention."""
+    return cast(Rules | None, _module(ENGINES[engine].rules))
+
+
+def pricing_of(engine: str) -> Pricing | None:
+    """None where it computes softmax attention, which ``kernels.estimate`` prices itself."""
+    return cast(Pricing | None, _module(ENGINES[engine].pricing))
+
+
+def _module(path: str | None) -> Any:
     return importlib.import_module(path) if path else None
 
 

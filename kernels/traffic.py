@@ -39,7 +39,7 @@ from kernels.flash.tiles import DEFAULT_TARGET, choose_tiles, choose_tiling
 from kernels.flash.visits import visits, visits_of_keys
 from kernels.integers import ceil_div
 from kernels.mla.forms import work
-from kernels.registry import ENGINES, companion
+from kernels.registry import ENGINES, pricing_of
 from kernels.spec.model import RunSpec
 from kernels.spec.results import MATRICES
 
@@ -59,7 +59,7 @@ def modelled_traffic(spec: RunSpec) -> dict[str, Any]:
     elif spec.engine == "mla":
         done, item = work(spec, interpreted=False), ITEM_BYTES[spec.dtype]
         read, written = done.loads * item, done.stores * item + result_bytes(spec, "lse")
-    elif (pricing := companion(spec.engine, "pricing")) is not None:
+    elif (pricing := pricing_of(spec.engine)) is not None:
         more_read, more_written = pricing.more_traffic(spec)
         read, written = read + more_read, written + more_written
     elif ENGINES[spec.engine].is_triton:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernels.arrays import Array
+from kernels.counts import ITEM_BYTES
 from kernels.flash.tiles import padded_dim
 from kernels.integers import ceil_div
 from kernels.positions import query_offset, visible_pairs
@@ -22,7 +23,6 @@ from kernels.spec.model import RunSpec
 from kernels.spec.results import MATRICES
 from kernels.tuning import Tiling
 
-ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 CALL, PROGRAM, TILE = 0.01, 8e-3, 4e-3
 STEP, HIDDEN, SUMMED = 2.4e-3, 1.4e-8, 1e-9  # a hidden number of a tile; of a pair; of a row times its width
 SCORE, MATRIX, MULTIPLY, HALF_MULTIPLY = 4e-8, 4e-8, 1e-10, 1.2e-9

@@ -215,8 +215,8 @@ def test_the_docs_need_nothing_from_elsewhere_and_no_inline_script(api):
 def test_the_web_process_does_without_torch():
     code = (
         "import sys, django; sys.path[:0] = ['.', 'site']; django.setup(); import api.urls;"
-        "from kernels.registry import ENGINES, companion;"
-        "[companion(name, what) for name in ENGINES for what in ('rules', 'pricing')];"
+        "from kernels.registry import ENGINES, pricing_of, rules_of;"
+        "[(rules_of(name), pricing_of(name)) for name in ENGINES];"
         "sys.exit(' '.join({'torch', 'triton'} & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -10,8 +10,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from kernels.arrays import generate
 from kernels.cache_policies.policies import Streaming
-from kernels.counts import flops, result_elements
+from kernels.counts import result_elements
 from kernels.engines.reference import attend
+from kernels.estimate import flops
 from kernels.positions import visible_pairs
 from kernels.rope import cos_sin, rotation_index, stretched_base
 from kernels.scoring.attention import softmax
