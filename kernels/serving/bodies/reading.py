@@ -72,7 +72,8 @@ def read_range(
     if not isinstance(ends, list) or len(ends) != 2 or not all(is_integer(end) for end in ends):
         reader.wrong_type(name, "an integer or two, [least, most]")
     elif not low <= ends[0] <= ends[1] <= high:
-        detail = f"{name} must be [least, most] with {low} ≤ least ≤ most ≤ {high:,}, not {ends}"
+        detail = f"{name} must be [least, most] with {low} ≤ least ≤ most ≤ {high:,}, not "
+        detail += show(value) if is_integer(value) else f"[{show(ends[0])}, {show(ends[1])}]"
         reader.problems.add(reader.at(name), "out-of-range", detail)
     else:
         return ends[0], ends[1]

@@ -70,7 +70,7 @@ def test_a_spoiled_body_is_answered_or_its_mistakes_are_named(case):
         answer = SIMULATORS[name].simulate(body)
     except SpecError as error:
         for problem in error.problems:
-            assert problem.detail
+            assert 0 < len(problem.detail) < 400
             assert problem.status in (400, 413, 422)
             assert problem.pointer == "" or problem.pointer.startswith("/")
     else:
@@ -82,3 +82,13 @@ def test_the_body_is_not_changed(name, body):
     before = copy.deepcopy(body)
     SIMULATORS[name].simulate(body)
     assert body == before
+
+
+@pytest.mark.parametrize("lengths", [10**400, [1, -(10**400)]])
+def test_a_number_that_is_no_length_is_described_and_not_repeated(lengths):
+    with pytest.raises(SpecError) as caught:
+        SIMULATORS["paged-allocator"].simulate({"workload": {"prompt_len": lengths}})
+    (problem,) = caught.value.problems
+    assert problem.pointer == "/workload/prompt_len"
+    assert "an integer of 1329 bits" in problem.detail
+    assert len(problem.detail) < 200
