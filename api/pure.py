@@ -60,7 +60,7 @@ class PureView(ApiView):
         body = parsers.json_body(request)
         key = self.idempotency_key(parsers.body_digest(request))
         replayed = key is not None and idempotency.find(key) is not None
-        with _place():
+        with place():
             document = compute(body)
         if key and not replayed:
             self.surcharge = KEY_SECONDS
@@ -69,13 +69,13 @@ class PureView(ApiView):
 
 
 @contextmanager
-def _place() -> Iterator[None]:
+def place() -> Iterator[None]:
     """One of the places for computing, after the body is there: who sends slowly takes none."""
     if not _places.acquire(blocking=False):
         raise Problem(
             503,
-            f"{settings.MAX_COMPUTING} estimates and simulations are being computed already, as many as may "
-            "be at once. Try again in a second.",
+            f"{settings.MAX_COMPUTING} estimates, simulations or verdicts are being computed already, as "
+            "many as may be at once. Try again in a second.",
             kind="unavailable",
             headers={"Retry-After": "1"},
         )

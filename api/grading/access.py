@@ -5,6 +5,9 @@ or for this assignment alone, hands in for any student and reads what a student 
 (`?key=`) does so for that student. To everybody else the assignment does not exist.
 """
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -13,16 +16,17 @@ from rest_framework.exceptions import NotAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api import idempotency
+from api import idempotency, pure
 from api.callers import Caller
 from api.errors import Problem
 from api.grading import keys
 from api.models import AUTHOR, SUBMIT
 from api.views import ApiView
 from workers import quotas
-from workers.grading.models import Assignment, Submission
+from workers.grading.models import Assignment, ProblemVersion, Submission
 
 ANYBODY = None  # as `user_ref`
+FEW_NUMBERS = 2**18  # of inputs: some 20 ms
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,23 @@ class GradingView(ApiView):
             holder = f"student:{student.assignment}:{student.user_ref}"
         self.standing = quotas.take(quotas.grading(name, anonymous=anonymous), holder, amount)
 
+    @contextmanager
+    def computing(self, numbers: int) -> Iterator[None]:
+        """While so many numbers are made for this request. Many take a place and the caller's time, as
+        whatever else the web process computes."""
+        if numbers <= FEW_NUMBERS:
+            yield
+            return
+        quota = quotas.computing(anonymous=self.caller.is_anonymous)
+        counted = quotas.enter(quota, self.caller.scope)
+        began = time.thread_time()
+        try:
+            with pure.place():
+                yield
+        finally:
+            if counted:
+                quotas.spend(quota, self.caller.scope, time.thread_time() - began)
+
     def finalize_response(
         self, request: Request, response: Response, *args: object, **kwargs: object
     ) -> Response:
@@ -110,14 +131,16 @@ class GradingView(ApiView):
         return access
 
     def find_assignment(self, assignment_id: str) -> Access:
-        rows = Assignment.objects.select_related("problem_version__problem")
+        rows = Assignment.objects.select_related("problem_version__problem").defer(ProblemVersion.BODY_OF)
         assignment = rows.filter(pk=assignment_id).first()
         if assignment is None:
             self._turn_away()
         return self.may_see(assignment)
 
     def find_submission(self, submission_id: str) -> tuple[Submission, Access]:
-        rows = Submission.objects.select_related("assignment__problem_version", "problem_version")
+        rows = Submission.objects.select_related("assignment__problem_version", "problem_version").defer(
+            ProblemVersion.BODY_OF, f"assignment__{ProblemVersion.BODY_OF}"
+        )
         submission = rows.filter(pk=submission_id).first()
         if submission is None:
             self._turn_away()

@@ -21,7 +21,7 @@ from api.pagination import NewestFirst
 from api.pure import PureView
 from api.views import AnyAccept
 from workers.grading import assignments, judging
-from workers.grading.models import USER_REF_LENGTH, Assignment
+from workers.grading.models import USER_REF_LENGTH, Assignment, ProblemVersion
 
 TAGS = ["assignments"]
 KEY = OpenApiParameter("key", str, description="A student's key, where there is no token.")
@@ -44,7 +44,8 @@ class AssignmentsView(GradingView):
     )
     def get(self, request: Request) -> Response:
         self.require(AUTHOR)
-        mine = Assignment.objects.filter(owner=self.caller.owner).select_related("problem_version__problem")
+        rows = Assignment.objects.select_related("problem_version__problem").defer(ProblemVersion.BODY_OF)
+        mine = rows.filter(owner=self.caller.owner)
         pages = NewestFirst()
         page = pages.paginate_queryset(mine, request, view=self) or []
         return pages.get_paginated_response([representation.assignment(row) for row in page])
@@ -119,7 +120,7 @@ class VariantView(GradingView):
         responses={
             (200, "application/json"): OpenApiResponse(schema.Variant, "The arrays by case and name."),
             (200, "application/octet-stream"): OpenApiTypes.BINARY,
-            **problems(400, 401, 403, 404, 409, 429),
+            **problems(400, 401, 403, 404, 409, 429, 503),
         },
     )
     def get(self, request: Request, assignment_id: str, user_ref: str) -> HttpResponse:
@@ -132,14 +133,15 @@ class VariantView(GradingView):
         if not access.is_staff and assignments.phase(assignment, timezone.now()) == UNRELEASED:
             raise Problem(409, str(assignments.NotOpen(assignment, UNRELEASED)), kind="not-open")
         number = assignments.next_number(assignment, user_ref)
-        inputs = judging.inputs_of(assignment, user_ref, number)
+        problem, seeds = judging.attempt_of(assignment, user_ref, number)
         head: dict[str, Any] = {
             "user_ref": user_ref,
             "problem": assignment.problem_version.problem.slug,
             "problem_version": assignment.problem_version.number,
             "attempt": number,
         }
-        return arrays.respond(request, head, inputs, f"{assignment.id}-inputs")
+        with self.computing(arrays.numbers_of(problem)):
+            return arrays.respond(request, head, problem, seeds, f"{assignment.id}-inputs")
 
 
 UNRELEASED = assignments.Phase.UNRELEASED

@@ -60,7 +60,7 @@ class ProblemView(GradingView):
         return int(text)
 
     def document(self, version: ProblemVersion) -> dict[str, Any]:
-        (document,) = representation.problems([version], self.caller.owner)
+        (document,) = representation.problems([version], self.caller.owner, full=True)
         return document
 
 
@@ -80,7 +80,8 @@ class ProblemsView(ProblemView):
             found = found.filter(owner=owner) if owner else found.none()
         pages = NewestFirst()
         page: list[Row] = pages.paginate_queryset(found, request, view=self) or []
-        return pages.get_paginated_response(representation.problems(rows.latest_of(page, owner), owner))
+        latest = rows.latest_of(page, owner)
+        return pages.get_paginated_response(representation.problems(latest, owner, full=False))
 
     @extend_schema(
         operation_id="author_problem",
@@ -154,16 +155,17 @@ class InputsView(ProblemView):
         responses={
             (200, "application/json"): schema.Inputs,
             (200, "application/octet-stream"): OpenApiTypes.BINARY,
-            **problems(400, 401, 404, 429),
+            **problems(400, 401, 404, 429, 503),
         },
     )
     def get(self, request: Request, slug: str) -> HttpResponse:
         version = self.version(slug)
         seed = self.number("seed", 0, MAX_SEED) or 0
         problem = judging.problem_of(version)
-        inputs = judging.shown_inputs(problem, seeds_of_number(problem, seed))
         head = {"problem": version.problem.slug, "version": version.number, "seed": seed}
-        return arrays.respond(request, head, inputs, f"{version.problem.slug}-{seed}")
+        stem = f"{version.problem.slug}-{seed}"
+        with self.computing(arrays.numbers_of(problem)):
+            return arrays.respond(request, head, problem, seeds_of_number(problem, seed), stem)
 
 
 class PublishView(ProblemView):

@@ -24,8 +24,9 @@ from workers.grading.models import (
 )
 
 
-def problems(versions: Sequence[ProblemVersion], owner: str) -> list[dict[str, Any]]:
-    """Each with its problem; `owner` is who asks ("": nobody)."""
+def problems(versions: Sequence[ProblemVersion], owner: str, *, full: bool) -> list[dict[str, Any]]:
+    """Each with its problem; `owner` is who asks ("": nobody). In lists (not `full`) explicit inputs are left
+    out: they may be a million numbers each."""
     visible = rows.versions_visible_to(owner).filter(problem__in={version.problem_id for version in versions})
     numbers = defaultdict(list)
     for problem_id, number in visible.order_by("-number").values_list("problem_id", "number"):
@@ -33,13 +34,17 @@ def problems(versions: Sequence[ProblemVersion], owner: str) -> list[dict[str, A
     done = Check.objects.filter(version__in=versions, status=WorkStatus.DONE)
     matrices = dict(done.values_list("version_id", "result"))
     return [
-        _problem(version, owner, numbers[version.problem_id], matrices.get(version.pk))
+        _problem(version, owner, numbers[version.problem_id], matrices.get(version.pk), full)
         for version in versions
     ]
 
 
 def _problem(
-    version: ProblemVersion, owner: str, numbers: Sequence[int], matrix: dict[str, Any] | None
+    version: ProblemVersion,
+    owner: str,
+    numbers: Sequence[int],
+    matrix: dict[str, Any] | None,
+    full: bool,
 ) -> dict[str, Any]:
     """The solution is for who wrote it, and of the course for everybody."""
     row = version.problem
@@ -47,6 +52,10 @@ def _problem(
     body = dict(version.body)
     if not is_mine and row.owner != COURSE:
         body["solution"] = ""
+    if not full:
+        body["cases"] = [
+            {name: value for name, value in case.items() if name != "inputs"} for case in body["cases"]
+        ]
     return {
         "id": row.id,
         **body,

@@ -22,7 +22,7 @@ from kernels.spec import SpecError
 from kernels.spec.problems import Problems, show
 from workers.grading import answers, judging, submissions
 from workers.grading.assignments import NotOpen
-from workers.grading.models import State, Submission, SubmissionBatch
+from workers.grading.models import ProblemVersion, State, Submission, SubmissionBatch
 from workers.grading.submissions import Draft
 
 TAGS = ["submissions"]
@@ -52,6 +52,9 @@ class SubmissionsView(GradingView):
 
     def document(self, submission: Submission, access: Access) -> dict[str, Any]:
         staff = self.as_staff(access)
+        submission.assignment = access.assignment
+        if submission.problem_version_id == access.assignment.problem_version_id:
+            submission.problem_version = access.assignment.problem_version
         return feedback.represent(submission, feedback.view_of(submission, as_staff=staff), as_staff=staff)
 
     def answer(
@@ -116,7 +119,7 @@ class AssignmentSubmissionsView(SubmissionsView):
         if access.user_ref is None:
             access.require_staff()
         staff = self.as_staff(access)
-        rows = access.assignment.submissions.select_related("problem_version")
+        rows = access.assignment.submissions.select_related("problem_version").defer(ProblemVersion.BODY_OF)
         user_ref = request.query_params.get("user_ref", access.user_ref)
         if user_ref is not None:
             access.require(user_ref)
@@ -167,8 +170,7 @@ class AssignmentSubmissionsView(SubmissionsView):
 
 
 def _again(submission_id: str) -> Submission | None:
-    rows = Submission.objects.select_related("assignment__problem_version", "problem_version")
-    return rows.filter(pk=submission_id).first()
+    return Submission.objects.filter(pk=submission_id).first()
 
 
 def _recorded(assignment_id: str, draft: Draft) -> Submission:

@@ -152,7 +152,7 @@ def test_when_every_place_is_taken_the_next_is_told_to_come_back(api, alice, mon
         try:
             assert started.wait(30)
             answer = Api(address="203.0.113.9").post(*ESTIMATE)
-            problem = assert_problem(answer, 503, says=["1 estimates and simulations", "Try again"])
+            problem = assert_problem(answer, 503, says=["1 estimates, simulations", "Try again"])
             assert problem["type"].endswith("unavailable")
             assert answer["Retry-After"] == "1"
             assert api.get("/engines").status_code == 200

@@ -12,7 +12,7 @@ from kernels.grading.answers import Answers
 from kernels.grading.cases import attempt_seeds, make_inputs
 from kernels.grading.judge import Attempt
 from kernels.grading.judge import judge as judge_attempts
-from kernels.grading.model import Problem
+from kernels.grading.model import Case, Problem
 from workers.grading import answers, scoring
 from workers.grading.models import Answers as AnswersRow
 from workers.grading.models import Assignment, ProblemVersion, Submission
@@ -52,19 +52,22 @@ def pairs_of(problem: Problem) -> list[int]:
 
 def inputs_of(assignment: Assignment, user_ref: str, number: int) -> dict[str, dict[str, Any]]:
     """{case: {name: array, attention: …}} of a student's attempt."""
+    problem, seeds = attempt_of(assignment, user_ref, number)
+    return {case.name: inputs_of_case(problem, case, seeds) for case in problem.cases}
+
+
+def attempt_of(assignment: Assignment, user_ref: str, number: int) -> tuple[Problem, dict[str, int]]:
+    """The problem, and the seed of each of its cases for a student's attempt."""
     problem = problem_of(assignment.problem_version)
-    seeds = attempt_seeds(problem, bytes(assignment.seed), user_ref=user_ref, attempt=number)
-    return shown_inputs(problem, seeds)
+    return problem, attempt_seeds(problem, bytes(assignment.seed), user_ref=user_ref, attempt=number)
 
 
-def shown_inputs(problem: Problem, seeds: Mapping[str, int]) -> dict[str, dict[str, Any]]:
-    """The inputs of every case as a student gets them, and the computation that is asked for."""
-    shown: dict[str, dict[str, Any]] = {}
-    for case in problem.cases:
-        shown[case.name] = dict(make_inputs(problem, case, seeds[case.name]))
-        if case.run is not None:
-            shown[case.name]["attention"] = case.run.to_dict()["attention"]
-    return shown
+def inputs_of_case(problem: Problem, case: Case, seeds: Mapping[str, int]) -> dict[str, Any]:
+    """The inputs of a case as a student gets them, and the computation that is asked for."""
+    inputs: dict[str, Any] = dict(make_inputs(problem, case, seeds[case.name]))
+    if case.run is not None:
+        inputs["attention"] = case.run.to_dict()["attention"]
+    return inputs
 
 
 def judge_once(problem: Problem, seeds: Mapping[str, int], handed: Answers) -> dict[str, Any]:

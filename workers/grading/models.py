@@ -50,6 +50,9 @@ class ProblemVersion(models.Model):
         ordering = ("-number",)
         constraints = (models.UniqueConstraint(fields=("problem", "number"), name="version_number"),)
 
+    # For rows that name a version and do not read it: a body may hold a million numbers.
+    BODY_OF: ClassVar = "problem_version__body"
+
     def __str__(self) -> str:
         return f"{self.problem.slug} {self.number}"
 

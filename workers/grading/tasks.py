@@ -12,7 +12,7 @@ from django.conf import settings
 
 from workers.celery import CHECK_TASK, GRADE_TASK, REGRADE_TASK
 from workers.grading import incidents, judging, problems, regrades, sending, submissions, webhooks, work
-from workers.grading.models import Assignment, Check, Regrade, State, Submission
+from workers.grading.models import Assignment, Check, ProblemVersion, Regrade, State, Submission
 from workers.heart import Abandoned, Heart
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,8 @@ log = logging.getLogger(__name__)
 def grade(self: Task[..., None], assignment_id: str) -> None:
     """Grade what is queued of an assignment until nothing is left, or its turn is over."""
     sending.taken(assignment_id)
-    assignment = Assignment.objects.select_related("problem_version").filter(pk=assignment_id).first()
+    rows = Assignment.objects.select_related("problem_version").defer(ProblemVersion.BODY_OF)
+    assignment = rows.filter(pk=assignment_id).first()
     if assignment is None:
         return
     until = time.monotonic() + settings.GRADE_TURN
