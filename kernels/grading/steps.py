@@ -372,12 +372,12 @@ def _without_max(setting: Setting, right: Results) -> Results:
 
 
 def _blocks(setting: Setting) -> Iterator[tuple[int, bool]]:
-    """Sizes of blocks that leave more than one, and which of them the mutants are to include: the usual ones.
-    Nobody has blocks where there are no more keys than one of those holds."""
+    """Sizes of blocks that leave more than one, and which of them the mutants are to include: the usual ones,
+    where the keys fill two. Nobody computes a few keys by blocks."""
     m = setting.given.k.shape[-2]
     for block in BLOCKS:
         if block < m:
-            yield block, block in USUAL_BLOCKS
+            yield block, block in USUAL_BLOCKS and 2 * block <= m
 
 
 def online_no_rescale(setting: Setting) -> Readings:
