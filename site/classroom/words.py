@@ -96,6 +96,17 @@ MISTAKES: Mapping[str, Words] = {
     "block_mean": lazy("with blocks averaged as if they weighed the same"),
     "low_precision": lazy("in too low a precision"),
 }
+PROGRESS: Mapping[str, Words] = {
+    "right": lazy("all right"),
+    "partly": lazy("partly right"),
+    "wrong": lazy("nothing right yet"),
+    "waiting": lazy("without a verdict"),
+}
+PHASES: Mapping[str, Words] = {
+    "unreleased": lazy("not open yet"),
+    "open": lazy("open"),
+    "closed": lazy("closed"),
+}
 NOTES: Mapping[str, Words] = {
     "low_precision": lazy("Some answers are right, but less precise than the number format of the problem.")
 }

@@ -1,6 +1,5 @@
 """Signing in and out, making an account, and the tokens of one."""
 
-import secrets
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -17,10 +16,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from api import idempotency
-from api.errors import Problem
 from api.models import ApiToken
-from classroom import people
+from classroom import once, people
 from classroom.accounts import throttle, usage
 from classroom.accounts.forms import PasswordForm, SignInForm, SignUpForm, TokenForm
 from classroom.accounts.throttle import TooOften
@@ -124,7 +121,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
         sentence = _("You have {count} tokens already: revoke some first.")
         form.add_error(None, sentence.format(count=MAX_TOKENS))
         return _tokens_page(request, form, status=409)
-    if not _is_first(request):
+    if not once.is_first(request):
         messages.warning(request, _("That form made its token already, and it was shown that once."))
         return redirect("classroom:tokens")
     token, text = ApiToken.issue(
@@ -136,20 +133,6 @@ def tokens(request: HttpRequest) -> HttpResponse:
     return _tokens_page(request, TokenForm(), new=(token, text), status=201)
 
 
-def _is_first(request: HttpRequest) -> bool:
-    """Whether this very form, by its key, comes for the first time: a page that is loaded again makes no
-    second token."""
-    form_key = request.POST.get("form_key", "")
-    try:
-        key = idempotency.key_of(form_key, people.caller(request), f"POST {request.path}", "")
-        if key is None or idempotency.find(key) is not None:
-            return False
-        idempotency.note(key)
-    except Problem:
-        return False
-    return True
-
-
 def _tokens_page(
     request: HttpRequest, form: TokenForm, *, new: tuple[ApiToken, str] | None = None, status: int = 200
 ) -> HttpResponse:
@@ -157,7 +140,7 @@ def _tokens_page(
     rows = ApiToken.objects.filter(user=people.user_of(request)).select_related("assignment")
     context = {
         "form": form,
-        "form_key": secrets.token_urlsafe(16),
+        "form_key": once.new_key(),
         "new": new,
         "tokens": [(row, _state(row)) for row in rows.order_by("-created_at", "-pk")[: 2 * MAX_TOKENS]],
         "counts": usage.counts(owner),
@@ -180,9 +163,4 @@ def revoke(request: HttpRequest, token_id: int) -> HttpResponse:
         token.revoked_at = timezone.now()
         token.save(update_fields=["revoked_at"])
     messages.success(request, _("The token “{name}” is revoked.").format(name=token.name))
-    return redirect("classroom:tokens")
-
-
-@people.signed_in
-def home(request: HttpRequest) -> HttpResponse:
     return redirect("classroom:tokens")

@@ -19,7 +19,7 @@ from api.callers import caller_of
 from api.grading import keys
 from api.grading.access import access_of
 from api.models import ApiToken
-from workers.grading.models import USER_REF_LENGTH, Assignment
+from workers.grading.models import USER_REF_LENGTH, Assignment, ProblemVersion
 from workers.models import ID_ALPHABET
 
 
@@ -49,7 +49,8 @@ class Desk:
 def find(assignment_id: str) -> Assignment | None:
     if not set(assignment_id) <= set(ID_ALPHABET):  # PostgreSQL does not even look for some characters
         return None
-    return Assignment.objects.select_related("problem_version__problem").filter(pk=assignment_id).first()
+    rows = Assignment.objects.select_related("problem_version__problem").defer(ProblemVersion.BODY_OF)
+    return rows.filter(pk=assignment_id).first()
 
 
 def desk_of(request: HttpRequest, assignment_id: str) -> Desk:

@@ -1,16 +1,18 @@
 """A case in the lab: the same inputs and the same computation, run by the float64 engine, with the row lit in
 which an answer is furthest off."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
 import numpy as np
+from django.http import Http404
 
 from kernels.grading.case import encoded
-from kernels.grading.cases import make_inputs
+from kernels.grading.cases import attempt_seeds, make_inputs
 from kernels.grading.model import Case, Problem
 from lab import fork
+from workers.grading.models import Submission
 
 ENGINE = "reference"
 RETURNS = ("out", "lse", "weights", "masked_scores")
@@ -27,6 +29,19 @@ def place(problem: Problem, name: str, numerics: Mapping[str, Any]) -> str | Non
     index = cells[0]["index"]
     found = {"batch": index.get("batch"), "head": index.get("head"), "row": index.get("query")}
     return urlencode({name: value for name, value in found.items() if value is not None})
+
+
+def of_test(
+    tests: Iterable[Mapping[str, Any]], name: str, problem: Problem, submission: Submission
+) -> tuple[dict[str, Any], str]:
+    """The body of a run, and the place on its page, for a case of a submission that failed. Http404: it did
+    not fail, or is not shown."""
+    test = next((test for test in tests if test["lab"] is not None and test["case"] == name), None)
+    if test is None:
+        raise Http404
+    secret, number = bytes(submission.assignment.seed), submission.number
+    seeds = attempt_seeds(problem, secret, user_ref=submission.user_ref, attempt=number)
+    return body_of(problem, problem.case(name), seeds[name]), str(test["lab"])
 
 
 def body_of(problem: Problem, case: Case, seed: int) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from classroom import statements, words
 from classroom.students import inputs, opening, verdicts
 from classroom.students.access import Desk, at_desk, by_token, is_user_ref
 from classroom.students.handing import HandInForm
-from kernels.grading.cases import attempt_seeds
 from kernels.spec import SpecError
 from lab.views import bounded
 from workers import limits, quotas, runs
@@ -239,13 +238,8 @@ def open_in_lab(request: HttpRequest, desk: Desk, row: Submission) -> HttpRespon
     """Run a case that failed in the lab, and go there with its worst row lit."""
     problem = judging.problem_of(row.problem_version)
     shown = verdicts.page(row, problem)
-    wanted = request.POST.get("case", "")
-    test = next((test for test in shown["tests"] if test["lab"] is not None and test["case"] == wanted), None)
-    if test is None:
-        raise Http404
-    number = row.number
-    seeds = attempt_seeds(problem, bytes(desk.assignment.seed), user_ref=desk.user_ref, attempt=number)
-    return to_lab(request, opening.body_of(problem, problem.case(wanted), seeds[wanted]), test["lab"])
+    body, place = opening.of_test(shown["tests"], request.POST.get("case", ""), problem, row)
+    return to_lab(request, body, place)
 
 
 def to_lab(request: HttpRequest, body: dict[str, Any], place: str) -> HttpResponse:
