@@ -50,9 +50,9 @@ a value, whichever is larger, or of a latent, padded to a power of two; where th
 the one for 64 is taken. The kinds:
 """
 OTHERS = """
-## The kernels without tiles of queries and keys
+## The other kernels
 
-With 1024 keys; registers, shared memory and blocks as above.
+With 1024 keys, in their own tiles; registers, shared memory and blocks as above.
 """
 # kernel, width, kind
 SHORT = [
@@ -115,6 +115,24 @@ def seeded(*shape: int) -> dict[str, Any]:
     return {"seed": 1, "shape": list(shape)}
 
 
+LEARNT: dict[str, dict[str, Any]] = {
+    "dot": {},
+    "cosine": {},
+    "general": {"w_general": seeded(2, 128, 128)},
+    "additive": {"w_q": seeded(2, 64, 128), "w_k": seeded(2, 64, 128), "v_a": seeded(2, 64)},
+    "concat": {"w_concat": seeded(2, 64, 256), "v_a": seeded(2, 64)},
+}
+
+
+def scored(score: str, span: str = "global") -> dict[str, Any]:
+    """Attention by a score of LEARNT."""
+    keys = seeded(1, 2, LENGTH, 128)
+    inputs = {"q": keys, "k": keys, "v": keys, **LEARNT[score]}
+    if span == "predictive":
+        inputs |= {"w_p": seeded(2, 64, 128), "v_p": seeded(2, 64)}
+    return {"engine": "scoring", "inputs": inputs, "options": {"score": score, "span": span}}
+
+
 def cases() -> dict[str, tuple[dict[str, Any], tuple[str, ...]]]:
     """What a row says → (request, kernels that are shown)."""
     keys, query = seeded(1, 2, LENGTH, 128), seeded(1, 8, 1, 128)
@@ -141,6 +159,8 @@ def cases() -> dict[str, tuple[dict[str, Any], tuple[str, ...]]]:
             {"engine": "paged", "inputs": {"q": query, **token, "past_key": keys, "past_value": keys}},
             ("append_rows",),
         ),
+        **{f"{score} scores, 128": (scored(score), ("scored_forward",)) for score in LEARNT},
+        "predicted windows, 128": (scored("dot", "predictive"), ("predict_centres", "scored_forward")),
         **{
             f"MLA {form}, 512 + 64": (mla | {"options": {"form": form}}, shown)
             for form, shown in mla_kernels.items()
