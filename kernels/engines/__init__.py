@@ -62,7 +62,7 @@ class Prepared:
     compute: Callable[[], Mapping[str, Any]]
     collect: Callable[[Mapping[str, Any]], dict[str, Array]]
     notes: tuple[str, ...] = ()
-    # Figures beside the arrays, JSON-ready, as the registry declares them; not timed.
+    # Figures beside the arrays, as the registry declares them: numbers, in dicts and lists. Not timed.
     findings: Callable[[Mapping[str, Any], Checkpoint], dict[str, Any]] | None = None
 
 

@@ -1,25 +1,18 @@
-"""Figures that engines find beside their arrays, as JSON has them."""
+"""Figures that engines find beside their arrays."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from kernels.arrays import Array, to_jsonable
+from kernels.arrays import Array
 
 
-def number(value: float) -> Any:
-    """Itself, or "inf", "-inf" or "nan"."""
-    return to_jsonable(np.asarray(value))
-
-
-def mean(numbers: Array) -> Any:
+def mean(numbers: Array) -> float | None:
     """Of all; None of none."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return number(float(np.mean(numbers, dtype=np.float64))) if numbers.size else None
+        return float(np.mean(numbers, dtype=np.float64)) if numbers.size else None
 
 
-def largest(numbers: Array) -> Any:
+def largest(numbers: Array) -> float | None:
     """Of all; None of none."""
-    return number(float(np.max(numbers))) if numbers.size else None
+    return float(np.max(numbers)) if numbers.size else None

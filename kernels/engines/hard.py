@@ -11,7 +11,7 @@ import numpy as np
 
 from kernels.arrays import Array
 from kernels.engines import Checkpoint, Prepared
-from kernels.engines.figures import mean, number
+from kernels.engines.figures import mean
 from kernels.registry import option
 from kernels.scoring.attention import softmax
 from kernels.scoring.hard import (
@@ -94,10 +94,10 @@ class _Sums:
 
     def described(self, draws: int) -> dict[str, Any]:
         return {
-            "variance": number(self.variance),
-            "measured_variance": number(self.measured) if draws > 1 else None,
-            "error": number(math.sqrt(self.squared_error)),
-            "standard_error": number(math.sqrt(self.variance / draws)),
+            "variance": self.variance,
+            "measured_variance": self.measured if draws > 1 else None,
+            "error": math.sqrt(self.squared_error),
+            "standard_error": math.sqrt(self.variance / draws),
         }
 
 
@@ -126,6 +126,6 @@ def _findings(
     return {
         "output_variance": mean(np.array(closed)),
         "measured_output_variance": mean(np.array(measured)),
-        "gradient_norm": number(math.sqrt(squared_norm)) if has_rewards else None,
+        "gradient_norm": math.sqrt(squared_norm) if has_rewards else None,
         "baselines": {name: sum_.described(draws) for name, sum_ in sums.items()} if has_rewards else None,
     }

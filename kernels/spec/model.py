@@ -76,7 +76,7 @@ class Attention:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether a pattern or a window leaves out pairs that causality does not."""
+        """Whether a pattern or a window may leave out pairs that causality does not."""
         return self.pattern is not None or self.window != (None, None)
 
 
