@@ -513,8 +513,8 @@ ENGINES: dict[str, Engine] = {
                 },
                 "trials": {
                     "description": (
-                        "Draws for each of several numbers of features, to see how the error falls with "
-                        "them; 0, or 6 and more."
+                        "Draws, by seeds 0, 1, 2 and on, for each of several numbers of features, to see how "
+                        "the error falls with them; 0, or 6 and more."
                     ),
                     "type": "integer",
                     "minimum": 0,
@@ -798,8 +798,8 @@ ENGINES: dict[str, Engine] = {
                 "The hash is of directions alone. It is made for keys that are the directions of the queries "
                 "(Reformer); long keys at large angles are missed.",
                 "A query that finds no key has output 0. Reformer's chunks of sorted tokens are left out.",
-                "q_buckets and k_buckets are [.., len, rounds]; a bucket and the one half of all further on "
-                "are opposite. A mask is of booleans.",
+                "q_buckets and k_buckets are [.., len, rounds]; buckets i and i + buckets/2 are opposite "
+                "directions. A mask is of booleans.",
             ),
         ),
         Engine(
