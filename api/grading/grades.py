@@ -92,8 +92,8 @@ class GradesView(StaffView):
             headers: dict[str, Any] = {"Content-Disposition": f'attachment; filename="{name}"'}
             text = reports.to_csv(COLUMNS, rows)
             return HttpResponse(text, content_type="text/csv; charset=utf-8", headers=headers)
-        document = {"assignment": assignment.id, "score_policy": assignment.score_policy, "grades": rows}
-        return Response(document)
+        head = {"assignment": assignment.id, "score_policy": assignment.score_policy}
+        return Response({**head, "results": rows})
 
 
 class RegradesView(StaffView):

@@ -567,8 +567,8 @@ GradeRow = component(
 Grades = component(
     "Grades",
     closed(
-        {"assignment": TEXT, "score_policy": TEXT, "grades": listed(ref(GradeRow))},
-        required=("assignment", "score_policy", "grades"),
+        {"assignment": TEXT, "score_policy": TEXT, "results": listed(ref(GradeRow))},
+        required=("assignment", "score_policy", "results"),
     ),
     GradeRow,
 )

@@ -111,3 +111,42 @@ def test_the_digest_of_an_address_is_no_address():
     assert digest("::ffff:198.51.100.9") == digest("198.51.100.9")
     assert digest("") == digest("garbage")
     assert "198" not in digest("198.51.100.9")[:3] or len(digest("198.51.100.9")) == 32
+
+
+# --- Scopes ----------------------------------------------------------------------------------
+
+
+def test_a_token_can_be_for_some_things_only(api):
+    api.token = make("x", "--scope", "author", "--scope", "submit")
+    assert ApiToken.objects.get().scopes == ["author", "submit"]
+    assert_problem(api.get("/runs"), 403, says=["scope runs", "author, submit"])
+    assert_problem(api.post("/runs", BODY), 403)
+    assert api.get("/engines").status_code == 200
+    assert api.get("/assignments").status_code == 200
+
+
+def test_a_token_of_a_user_acts_for_the_user(api, django_user_model, sent):
+    django_user_model.objects.create_user("ines")
+    api.token = make("laptop", "--user", "ines")
+    run_id = api.post("/runs", BODY).json()["id"]
+    api.token = make("desktop", "--user", "ines")
+    assert api.get(f"/runs/{run_id}").status_code == 200
+    api.token = make("alone")
+    assert_problem(api.get(f"/runs/{run_id}"), 404)
+
+
+def test_of_a_user_who_left_no_token_is_good(api, django_user_model):
+    user = django_user_model.objects.create_user("ines")
+    api.token = make("laptop", "--user", "ines")
+    assert api.get("/runs").status_code == 200
+    user.is_active = False
+    user.save()
+    assert_problem(api.get("/runs"), 401)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--user", "nobody"), ("--assignment", "nothing"), ("--scope", "root")]
+)
+def test_the_command_refuses_what_is_not_there(arguments):
+    with pytest.raises(CommandError):
+        make("x", *arguments)

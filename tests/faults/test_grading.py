@@ -239,7 +239,7 @@ def test_failure_12_a_grader_lost_twice_is_an_error_that_costs_no_try(lab):
     assert (seen["fault"], seen["counts_towards_limit"]) == ("platform", False)
     incidents = course.ask("GET", f"/assignments/{course.id}/incidents").json()["results"]
     assert [touched["id"] for each in incidents for touched in each["submissions"]] == [submission] * 2
-    grades = course.ask("GET", f"/assignments/{course.id}/grades").json()["grades"]
+    grades = course.ask("GET", f"/assignments/{course.id}/grades").json()["results"]
     assert (grades[0]["score"], grades[0]["status"]) == (None, "error")
     assert course.submit("ada", {}, prefer="wait=60").status == 200, "the try was given back"
 

@@ -33,7 +33,7 @@ def assigned(teacher, graded, handed):
 def test_a_row_for_each_student(assigned, teacher, document):
     found = teacher.api.get(f"/assignments/{assigned['id']}/grades").json()
     validator(document, "Grades").validate(found)
-    rows = {row["user_ref"]: row for row in found["grades"]}
+    rows = {row["user_ref"]: row for row in found["results"]}
     assert {name: row["score"] for name, row in rows.items()} == {"ada": 8, "bob": 0, "eve": 8, "fay": None}
     assert (rows["fay"]["status"], rows["fay"]["max_score"]) == ("queued", 8)
     assert (rows["eve"]["submissions"], rows["ada"]["external_id"]) == (2, "x-ada")
@@ -53,7 +53,7 @@ def test_failure_1_outage_graded_as_a_pass(teacher, handed, monkeypatch):
     work()
     seen = teacher.api.get(f"/submissions/{submission['id']}").json()
     assert (seen["status"], seen["verdict"], seen["score"]) == ("error", "internal_error", None)
-    (row,) = teacher.api.get(f"/assignments/{made['id']}/grades").json()["grades"]
+    (row,) = teacher.api.get(f"/assignments/{made['id']}/grades").json()["results"]
     assert (row["score"], row["status"]) == (None, "error")
     text = teacher.api.get(f"/assignments/{made['id']}/grades?format=csv").content.decode()
     (line,) = csv.DictReader(io.StringIO(text))
