@@ -41,17 +41,17 @@ class NewestSubmissions(NewestFirst):
 class SubmissionsView(GradingView):
     """What reads or makes submissions."""
 
-    def as_staff(self, access: Access) -> bool:
+    def as_staff(self, access: Access, default: str = "student") -> bool:
         """Whether the request asks for what only staff sees."""
-        wanted = self.request.query_params.get("view", "student")
+        wanted = self.request.query_params.get("view", default)
         if wanted not in ("student", "staff"):
             raise Problem(400, f"view must be student or staff, not {show(wanted)}.")
         if wanted == "staff":
             access.require_staff()
         return wanted == "staff"
 
-    def document(self, submission: Submission, access: Access) -> dict[str, Any]:
-        staff = self.as_staff(access)
+    def document(self, submission: Submission, access: Access, default: str = "student") -> dict[str, Any]:
+        staff = self.as_staff(access, default)
         submission.assignment = access.assignment
         if submission.problem_version_id == access.assignment.problem_version_id:
             submission.problem_version = access.assignment.problem_version
@@ -342,8 +342,9 @@ class ResultsView(SubmissionsView):
         operation_id="get_results",
         summary="A verdict in another system's words",
         description=(
-            "`gradescope`: the results.json of its autograders; `prairielearn`: that of its external "
-            "graders. 409 while there is no verdict, and for good where there will be none."
+            "`gradescope`: the results.json of its autograders, for who teaches with the numbers of hidden "
+            "tests, which Gradescope itself hides; `prairielearn`: that of its external graders. 409 while "
+            "there is no verdict, and for good where there will be none."
         ),
         tags=TAGS,
         parameters=[
@@ -361,7 +362,9 @@ class ResultsView(SubmissionsView):
         wanted = request.query_params.get("format", "")
         if wanted not in reports.FORMATS:
             raise Problem(400, f"format must be {' or '.join(reports.FORMATS)}, not {show(wanted)}.")
-        document = self.document(submission, access)
+        # A format that says of each test who may see it is filled in, for who may see all of it.
+        default = "staff" if wanted == "gradescope" and access.is_staff else "student"
+        document = self.document(submission, access, default)
         if submission.status != State.GRADED:
             headers = {} if submission.is_terminal else {"Retry-After": RETRY_AFTER}
             detail = f"The submission is {submission.status}, so there are no results to report."
