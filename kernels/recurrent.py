@@ -16,6 +16,7 @@ from kernels.spec.results import STATES
 LEAST_TRIALS = 6  # of which the smallest and the largest hold the median with 95 %
 MAX_SCANNED = 2**16  # numbers of the states of all tokens, which a parallel prefix holds at once
 ALL_PAIRS = ("parallel", "quadratic")  # forms that make no state
+MAX_RANKED = 2**20  # weights of all heads together, which are taken apart for their rank
 MAX_DUAL_STATES = 256  # as wide as keys of linear attention may be
 
 
@@ -40,6 +41,17 @@ def chunk_of_scan(spec: RunSpec) -> int | None:
         return next_power_of_two(max(1, spec.q_len))
     chunk: int | None = registry.option(spec, "chunk_size")
     return chunk
+
+
+def is_ranked(spec: RunSpec) -> bool:
+    """Whether the weights of all heads are taken apart: not by a state that came from before, nor where they
+    are too many."""
+    return "initial_state" not in spec.inputs and 0 < weights(spec) <= MAX_RANKED
+
+
+def weights(spec: RunSpec) -> int:
+    """Of all heads together."""
+    return spec.batch * spec.num_heads * spec.q_len * spec.kv_len
 
 
 def problems(spec: RunSpec) -> Iterator[FieldProblem]:

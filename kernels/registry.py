@@ -245,7 +245,7 @@ _INTERPRETER_NOTES = (
 _SOFTMAX = _WHOLE_SPEC - {"paged", "gradients", "mla"}
 _QUANTISED = frozenset({"kv_dtype"})
 _OF_SOFTMAX = frozenset({"out", "lse", *MATRICES, *PRESENT, *GRADIENTS})
-_OF_STATES: dict[str, Any] = {"rules": "kernels.recurrent", "pricing": "kernels.recurrent_costs"}
+_OF_STATES: dict[str, Any] = {"rules": "kernels.recurrent", "pricing": "kernels.recurrent_pricing"}
 _PAST = {
     "state_bytes": "what remains of all tokens, in float32",
     "cache_bytes": "what attention would keep of them: keys and values in the dtype of the run",

@@ -17,13 +17,12 @@ from kernels.linear import launch
 from kernels.linear.arguments import Bound
 from kernels.linear.bounds import error_bounds
 from kernels.linear.comparison import Exact
-from kernels.linear.findings import mean_ranks
+from kernels.linear.findings import mean_ranks, memory_of_the_past
 from kernels.linear.inputs import Recurrence, Result, State
 from kernels.linear.launch import KERNEL_VERSION
 from kernels.linear.recurrence import chunked, recurrent
 from kernels.linear.tiling import Tiling, choose_tiling
-from kernels.recurrent import is_normalised
-from kernels.recurrent_costs import is_ranked, memory_of_the_past
+from kernels.recurrent import is_normalised, is_ranked
 from kernels.registry import option
 from kernels.spec.model import RunSpec
 from kernels.spec.values import ROUNDED

@@ -20,10 +20,10 @@ from kernels.engines.tensors import TORCH_DTYPES, compute_dtype, repeat_heads, t
 from kernels.limits import SMALLEST_NORMAL
 from kernels.linear.comparison import Exact
 from kernels.linear.favor import directions, positive_features
-from kernels.linear.findings import error_by_features, feature_counts, mean_ranks
+from kernels.linear.findings import error_by_features, feature_counts, mean_ranks, memory_of_the_past
 from kernels.linear.inputs import Recurrence
 from kernels.linear.recurrence import chunked
-from kernels.recurrent_costs import is_ranked, memory_of_the_past
+from kernels.recurrent import is_ranked
 from kernels.registry import option
 from kernels.spec.model import RunSpec
 

@@ -14,8 +14,9 @@ from kernels.engines.tensors import TORCH_DTYPES, to_numpy
 from kernels.flash.device import Memory, require_triton, working_dtype
 from kernels.linear import tiling as linear_tiling
 from kernels.linear.arguments import Bound
+from kernels.linear.findings import memory_of_the_past
 from kernels.recurrent import chunk_of_scan, is_dual
-from kernels.recurrent_costs import REFERENCE_NUMBERS, memory_of_the_past
+from kernels.recurrent_pricing import REFERENCE_NUMBERS
 from kernels.registry import option
 from kernels.scan import launch
 from kernels.scan.bounds import error_bounds

@@ -1,5 +1,5 @@
-"""What a run of linear attention is told beside its outputs: ranks of weights, errors against features, and
-what it keeps of the past, beside softmax attention on the same tokens."""
+"""What a run of an engine with a state is told beside its outputs: what it keeps of the past, ranks of its
+weights, errors against features; beside softmax attention on the same tokens."""
 
 from __future__ import annotations
 
@@ -9,10 +9,35 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays import Array
+from kernels.counts import ITEM_BYTES
 from kernels.linear.comparison import Exact, ranks
 from kernels.linear.favor import error_spread
 from kernels.linear.inputs import Recurrence
 from kernels.linear.recurrence import weights
+from kernels.recurrent import is_normalised
+from kernels.registry import option
+from kernels.spec.model import RunSpec
+
+STATE_BYTES = 4  # of a number, in float32
+
+
+def memory_of_the_past(spec: RunSpec) -> dict[str, int]:
+    """Bytes of the states, and of the keys and values that attention would keep of as many tokens; and the
+    shortest text of which that would be more.
+
+    States are float32. Keys are b and values x of a scan; of a performer, a state has a row for each feature.
+    """
+    width = int(option(spec, "num_features")) if spec.engine == "performer" else spec.head_dim
+    heads = spec.num_heads if spec.engine == "scan" else spec.num_kv_heads  # of states, and of values
+    normaliser = spec.engine == "performer" or (spec.engine == "linear" and is_normalised(spec))
+    state = STATE_BYTES * spec.batch * heads * width * (spec.v_head_dim + normaliser)
+    token = spec.num_kv_heads * spec.head_dim + heads * spec.v_head_dim
+    token *= spec.batch * ITEM_BYTES[spec.dtype]
+    return {
+        "state_bytes": state,
+        "cache_bytes": token * spec.kv_len,
+        "break_even_tokens": state // token + 1 if token else 0,
+    }
 
 
 def mean_ranks(

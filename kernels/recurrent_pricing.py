@@ -1,5 +1,4 @@
-"""What a run of linear, performer or scan takes on a CPU worker: see ``kernels.estimate``, which asks; and
-what it keeps of the past.
+"""What a run of linear, performer or scan takes on a CPU worker: see ``kernels.estimate``, which asks.
 
 Seconds of one core, measured and then raised to two or three times; what dominates is how many steps the
 interpreter takes, of a chunk or of a token, whatever their size.
@@ -7,10 +6,10 @@ interpreter takes, of a chunk or of a token, whatever their size.
 
 from __future__ import annotations
 
-from kernels.counts import ITEM_BYTES, state_numbers
+from kernels.counts import state_numbers
 from kernels.integers import ceil_div, next_power_of_two
 from kernels.positions import visible_pairs
-from kernels.recurrent import ALL_PAIRS, is_dual, is_normalised
+from kernels.recurrent import ALL_PAIRS, is_dual, is_ranked, weights
 from kernels.recurrent_traffic import more_traffic
 from kernels.registry import is_causal, option
 from kernels.spec.model import RunSpec
@@ -19,8 +18,6 @@ __all__ = [
     "engine_bytes",
     "engine_seconds",
     "flops",
-    "is_ranked",
-    "memory_of_the_past",
     "more_traffic",
     "reference_bytes",
     "reference_seconds",
@@ -38,10 +35,8 @@ FEATURE, TORCH_CHUNK = 3e-7, 1e-3
 PAIR, PAIR_MULTIPLY, INVERSE, LOOP = 1.2e-6, 4e-9, 3e-9, 1e-4
 FEATURE_AGAIN, SCANNED_AGAIN, SCAN_LOOP = 1e-6, 4e-7, 3e-4
 PAIR_BYTES, SCANNED_BYTES, FEATURE_BYTES, FEATURE_AGAIN_BYTES, TILE_BYTES = 160.0, 300.0, 24.0, 64.0, 40.0
-MAX_RANKED = 2**20  # weights of all heads together, which are taken apart for their rank
 RANKED, TRIED_BYTES = 2e-9, 64.0
 TRIED_WEIGHT, TRIED_PRODUCT, TRIED_FEATURE, TRIED_COUNTS = 7e-8, 1e-10, 2e-8, 4
-STATE_ITEM = 4
 REFERENCE_NUMBERS = 2**19  # of the states of all tokens, which the reference of a scan holds at once
 
 
@@ -65,35 +60,6 @@ def _products(spec: RunSpec) -> int:
     return spec.batch * (queries + keys) * spec.head_dim * spec.v_head_dim
 
 
-def memory_of_the_past(spec: RunSpec) -> dict[str, int]:
-    """Bytes of the states, and of the keys and values that attention would keep of as many tokens; and the
-    shortest text of which that would be more.
-
-    States are float32. Keys are b and values x of a scan; of a performer, a state has a row for each feature.
-    """
-    width = int(option(spec, "num_features")) if spec.engine == "performer" else spec.head_dim
-    heads = spec.num_heads if spec.engine == "scan" else spec.num_kv_heads  # of states, and of values
-    normaliser = spec.engine == "performer" or (spec.engine == "linear" and is_normalised(spec))
-    state = STATE_ITEM * spec.batch * heads * width * (spec.v_head_dim + normaliser)
-    token = spec.num_kv_heads * spec.head_dim + heads * spec.v_head_dim
-    token *= spec.batch * ITEM_BYTES[spec.dtype]
-    return {
-        "state_bytes": state,
-        "cache_bytes": token * spec.kv_len,
-        "break_even_tokens": state // token + 1 if token else 0,
-    }
-
-
-def is_ranked(spec: RunSpec) -> bool:
-    """Whether the weights of all heads are taken apart: not by a state that came from before, nor where they
-    are too many."""
-    return "initial_state" not in spec.inputs and 0 < _weights(spec) <= MAX_RANKED
-
-
-def _weights(spec: RunSpec) -> int:
-    return spec.batch * spec.num_heads * spec.q_len * spec.kv_len
-
-
 def engine_seconds(spec: RunSpec) -> float:
     """One call."""
     by_engine = {"linear": _linear_seconds, "performer": _performer_seconds, "scan": _scan_seconds}
@@ -104,7 +70,7 @@ def reference_seconds(spec: RunSpec) -> float:
     """The engine's own mathematics in float64, and how far rounding may go."""
     group = spec.num_heads // spec.num_kv_heads if spec.num_kv_heads else 1
     states = spec.batch * spec.num_kv_heads
-    ranked = RANKED * _weights(spec) * (spec.kv_len + 64) if is_ranked(spec) else 0.0
+    ranked = RANKED * weights(spec) * (spec.kv_len + 64) if is_ranked(spec) else 0.0
     if spec.engine == "performer":
         again = FEATURE_AGAIN * _features(spec) + LOOP * states * (spec.kv_len + 1)
         return again + ranked + _trial_seconds(spec)
@@ -136,7 +102,7 @@ def reference_bytes(spec: RunSpec) -> float:
     group = spec.num_heads // spec.num_kv_heads if spec.num_kv_heads else 1
     if spec.engine == "performer":
         tokens = group * spec.q_len + spec.kv_len
-        tried = TRIED_BYTES * (_weights(spec) + _features(spec)) if option(spec, "trials") else 0.0
+        tried = TRIED_BYTES * (weights(spec) + _features(spec)) if option(spec, "trials") else 0.0
         return max(FEATURE_AGAIN_BYTES * tokens * int(option(spec, "num_features")), tried)
     if spec.engine == "scan":
         return SCANNED_BYTES * min(_numbers_of_head(spec), max(REFERENCE_NUMBERS, spec.q_len * spec.head_dim))
@@ -190,7 +156,7 @@ def _scan_seconds(spec: RunSpec) -> float:
 def _trial_seconds(spec: RunSpec) -> float:
     """Of drawing other features, fewer and as many, and attending by them."""
     width = int(option(spec, "num_features")) + TRIED_COUNTS * spec.v_head_dim
-    seconds = _weights(spec) * (TRIED_COUNTS * TRIED_WEIGHT + TRIED_PRODUCT * width)
+    seconds = weights(spec) * (TRIED_COUNTS * TRIED_WEIGHT + TRIED_PRODUCT * width)
     return int(option(spec, "trials")) * (seconds + TRIED_FEATURE * _features(spec))
 
 
