@@ -20,6 +20,7 @@ from api.openapi import problems
 from api.pagination import NewestFirst
 from api.pure import PureView
 from api.views import AnyAccept
+from kernels.spec.problems import Problems
 from workers.grading import assignments, judging
 from workers.grading.models import USER_REF_LENGTH, Assignment, ProblemVersion
 
@@ -127,8 +128,9 @@ class VariantView(GradingView):
         access = self.find_assignment(assignment_id)
         if not access.may_act_for(user_ref):
             raise Http404
-        if not 0 < len(user_ref) <= USER_REF_LENGTH or not user_ref.isprintable():
-            raise Problem(400, f"A user_ref has 1 to {USER_REF_LENGTH} printable characters.")
+        found = Problems()
+        if not bodies.check_text(found, "", "user_ref", user_ref, USER_REF_LENGTH):
+            raise Problem(400, found.found[0].detail)
         assignment = access.assignment
         if not access.is_staff and assignments.phase(assignment, timezone.now()) == UNRELEASED:
             raise Problem(409, str(assignments.NotOpen(assignment, UNRELEASED)), kind="not-open")

@@ -5,7 +5,7 @@ A problem is read once in a process: its version never changes.
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernels.grading.answers import Answers
@@ -16,7 +16,7 @@ from kernels.grading.model import Case, Problem
 from workers.grading import answers, scoring
 from workers.grading.models import Answers as AnswersRow
 from workers.grading.models import Assignment, ProblemVersion, Submission
-from workers.grading.submissions import Claim, Judged
+from workers.grading.submissions import MOST_AT_ONCE, Claim, Judged, fitting
 
 KEPT_PROBLEMS = 64
 # Numbers of one score matrix for all attempts that are judged together; a judge holds some ten of them.
@@ -41,7 +41,7 @@ def problem_of(version: ProblemVersion) -> Problem:
 
 def at_once(version: ProblemVersion) -> int:
     """How many submissions to judge together, of a problem of this size."""
-    return max(1, MOST_PAIRS // max(1, *pairs_of(problem_of(version))))
+    return min(MOST_AT_ONCE, max(1, MOST_PAIRS // max(1, *pairs_of(problem_of(version)))))
 
 
 def pairs_of(problem: Problem) -> list[int]:
@@ -86,20 +86,17 @@ def judge_again(
     assignment: Assignment, version: ProblemVersion, submissions: Sequence[Submission]
 ) -> list[Judged]:
     """The same of submissions that have a verdict, by any version of the problem."""
-    return [
-        judged
-        for group in _batched(submissions, min(100, at_once(version)))
-        for judged in _judge(assignment, version, group, _contents(group))
-    ]
+    left, found = list(submissions), list[Judged]()
+    while left:
+        group = list(fitting((each, each.size) for each in left[: at_once(version)]))
+        left = left[len(group) :]
+        found += _judge(assignment, version, group, _contents(group))
+    return found
 
 
 def _contents(group: Sequence[Submission]) -> dict[str, bytes]:
     rows = AnswersRow.objects.filter(submission__in=group).values_list("submission_id", "content")
     return {pk: bytes(content) for pk, content in rows}
-
-
-def _batched(submissions: Sequence[Submission], size: int) -> Iterator[Sequence[Submission]]:
-    return (submissions[start : start + size] for start in range(0, len(submissions), size))
 
 
 def _judge(

@@ -6,7 +6,7 @@ was given up for dead cannot write over what its successor wrote.
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.db import models
 from django.db.models import F, Q
@@ -55,6 +55,11 @@ class ProblemVersion(models.Model):
 
     def __str__(self) -> str:
         return f"{self.problem.slug} {self.number}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if not self._state.adding and set(kwargs.get("update_fields") or ("body",)) != {"published_at"}:
+            raise TypeError("a version never changes: save another one")
+        super().save(*args, **kwargs)
 
 
 class ScorePolicy(models.TextChoices):
@@ -152,6 +157,7 @@ class Submission(models.Model):
     user_ref = models.CharField(max_length=USER_REF_LENGTH)
     number = models.PositiveIntegerField()  # the student's first, second … : which inputs it answers
     fingerprint = models.CharField(max_length=64)
+    size = models.PositiveIntegerField(default=0)  # bytes of its answers
     created_at = models.DateTimeField(default=timezone.now)
     submitted_at = models.DateTimeField()  # what counts; who hands in for others may say when it was
     is_late = models.BooleanField(default=False)

@@ -8,10 +8,10 @@ Each change of status is one conditional UPDATE. A grader claims many at once an
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -28,8 +28,12 @@ log = logging.getLogger(__name__)
 
 # More at once would save nothing, and a grader that dies would lose them all.
 MOST_AT_ONCE = 128
+MOST_BYTES = 2**26  # of answers; a judge holds each a few times over
 BATCH_KEPT = timedelta(days=2)
 LATER_SECONDS = 86_400  # when to ask again where there is no window: not soon
+
+
+Item = TypeVar("Item")
 
 
 class Refusal(Exception):
@@ -172,6 +176,7 @@ class _Ledger:
             user_ref=draft.user_ref,
             number=number,
             fingerprint=draft.fingerprint,
+            size=len(draft.content),
             submitted_at=at,
             is_late=self.assignment.due_date is not None and at > self.assignment.due_date,
             deduction=scoring.deduction(self.assignment, at),
@@ -273,7 +278,7 @@ def _take(rows: "QuerySet[Submission]", at_most: int, claim_id: str, task_id: st
     now = timezone.now()
     with transaction.atomic():
         # Fetched rather than nested: PostgreSQL may ask a nested query, and its LIMIT, once for every row.
-        ids = list(rows.values_list("pk", flat=True)[:at_most])
+        ids = list(fitting(rows.values_list("pk", "size")[:at_most]))
         return Submission.objects.filter(pk__in=ids, status=State.QUEUED).update(
             status=State.GRADING,
             attempt=F("attempt") + 1,
@@ -282,6 +287,16 @@ def _take(rows: "QuerySet[Submission]", at_most: int, claim_id: str, task_id: st
             started_at=now,
             heartbeat_at=now,
         )
+
+
+def fitting(sized: Iterable[tuple[Item, int]]) -> Iterator[Item]:
+    """The first of some items with their sizes in bytes: as many as a grader holds at once, one at least."""
+    left = MOST_BYTES
+    for number, (item, size) in enumerate(sized):
+        left -= size
+        if number and left < 0:
+            return
+        yield item
 
 
 def beat(claimed: Claim) -> bool:

@@ -184,6 +184,18 @@ def test_many_are_claimed_together_and_each_once(classroom):
     assert set(first.answers) == {s.id for s in first.submissions}
 
 
+def test_a_grader_takes_no_more_than_it_can_hold(classroom, monkeypatch):
+    room = classroom()
+    size = len(room.draft("s0").content)
+    monkeypatch.setattr(submissions, "MOST_BYTES", 2 * size + 1)
+    for n in range(3):
+        room.submit(f"s{n}")
+    assert [len(room.claim().submissions) for _ in range(2)] == [2, 1]
+    monkeypatch.setattr(submissions, "MOST_BYTES", 1)
+    room.submit("large")
+    assert len(room.claim().submissions) == 1, "one at least"
+
+
 def test_two_graders_never_get_the_same(classroom):
     room = classroom()
     for n in range(20):

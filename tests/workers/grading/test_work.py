@@ -33,6 +33,14 @@ def test_another_content_is_another_version_and_the_same_is_none():
     assert ProblemVersion.objects.get(pk=first.pk).body["title"] == "Attention"
 
 
+def test_a_version_never_changes():
+    version, _ = save()
+    version.body = {}
+    for fields in ({}, {"update_fields": ["body"]}, {"update_fields": ["body", "published_at"]}):
+        with pytest.raises(TypeError, match="never changes"):
+            version.save(**fields)
+
+
 def test_everybody_has_slugs_of_their_own_and_means_them():
     mine, _ = save("token:1")
     save("token:2", title="Theirs")
@@ -97,7 +105,7 @@ def mended(room):
     heavier = [{**CASES[0], "points": 3}, {**CASES[1], "points": 1}]
     version, _ = save(cases=heavier)
     version.published_at = timezone.now()
-    version.save()
+    version.save(update_fields=["published_at"])
     return version
 
 
