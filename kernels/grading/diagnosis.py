@@ -59,6 +59,7 @@ class Suspect:
     student: int  # its place among the students of the setting
     answers: dict[str, Array]
     dtypes: dict[str, str]
+    is_wrong: bool = False  # or else only doubtful: right as far as its precision tells
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class Diagnosis:
         fresh = self._tried(self._near(left, self.readings, QUERIES))
         for suspect in suspects:
             found[suspect.attempt] = _merged(known.get(suspect.attempt, []), fresh.get(suspect.attempt, []))
-        left = [s for s in left if not found[s.attempt]]
+        left = [s for s in left if s.is_wrong and not found[s.attempt]]
         for suspect, finding in zip(left, self._low_precision(left), strict=True):
             found[suspect.attempt] += finding
         left = [s for s in left if not found[s.attempt] and not in_vain[s.attempt]]
@@ -264,9 +265,10 @@ class Diagnosis:
                 return False
             expected = self.answers[part][_at(self.answers[part], suspect.student)]
             both = np.isfinite(answer) & np.isfinite(expected)
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"):
                 error = float(np.abs(answer - expected)[both].mean()) if both.any() else np.inf
-            if not error <= NEARLY * float(np.abs(expected)[both].mean()):
+                size = float(np.abs(expected)[both].mean()) if both.any() else 0.0
+            if not error <= NEARLY * size:
                 return False
         return True
 

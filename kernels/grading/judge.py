@@ -156,6 +156,7 @@ class _Group:
                         continue
                     suspect = suspects.setdefault(number, Suspect(number, students[number], {}, {}))
                     suspect.answers[name] = array
+                    suspect.is_wrong |= not result.passed
                     suspect.dtypes[name] = dtype if own is None else held_to(own.dtype, dtype, None)
         if suspects:
             self._diagnose(suspects, ledger)
