@@ -110,7 +110,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "qwen3_5_text": replace(QWEN, mixer="delta", defaults={"linear_conv_kernel_dim": 4}),
     "qwen3_5_moe_text": replace(QWEN, mixer="delta", defaults={"linear_conv_kernel_dim": 4}),
-    "llama4_text": replace(LLAMA, mlp_bias=False, has_shared_expert=True, defaults={"active": 1}),
+    "llama4_text": replace(
+        LLAMA, mlp_bias=False, has_shared_expert=True, defaults={"active": 1, "attention_chunk_size": 8192}
+    ),
     "glm4_moe": replace(BARE, qkv_bias=("attention_bias", False), qk_norm="head", qk_norm_if="use_qk_norm"),
     "gemma": Family(mlp_bias=False, is_tied=True, defaults={"head_dim": 256}),
     "gemma2": GEMMA2,
@@ -140,7 +142,9 @@ FAMILIES: dict[str, Family] = {
     "deepseek_v32": replace(LLAMA, mlp_bias=False),
     "kimi_k2": replace(LLAMA, mlp_bias=False),
     "minimax": replace(BARE, mixer="lightning", defaults={"attn_layer_period": 2, "attn_layer_offset": 0}),
-    "minimax_text_01": replace(BARE, mixer="lightning"),
+    "minimax_text_01": replace(
+        BARE, mixer="lightning", defaults={"attn_layer_period": 8, "attn_layer_offset": 7}
+    ),
     "falcon": FALCON,
     "RefinedWeb": replace(FALCON, defaults={"new_decoder_architecture": True}),
     "RefinedWebModel": FALCON,
@@ -179,7 +183,7 @@ FAMILIES: dict[str, Family] = {
         },
     ),
     "mamba": replace(BARE, norms=1, is_tied=True, mixer="mamba", defaults={"state": 16}),
-    "mamba2": replace(BARE, norms=1, mixer="mamba2"),
+    "mamba2": replace(BARE, norms=1, mixer="mamba2", defaults={"state": 128}),
     "nemotron_h": replace(BARE, norms=1, is_gated=False, mixer="mamba2"),
     "bamba": replace(LLAMA, mixer="mamba2"),
     "granitemoehybrid": replace(LLAMA, mlp_bias=False, mixer="mamba2"),

@@ -207,7 +207,7 @@ class ConfigFields:
         """Say that a field is missing that cannot be done without."""
         first, *others = self.names(name)
         also = f" (or {one_of(others)})" if others else ""
-        near = nearest(first, [str(key) for key in self.scope])
+        near = nearest(first, [str(key) for key in self.scope if key not in self.names(name)])
         hint = f"; {near}" if near.startswith("did you mean") else ""
         detail = f"the config does not say {first}{also}, which cannot be guessed: add it{hint}"
         if not problems.under(self.at(self.path(name))):

@@ -40,6 +40,11 @@ UNSUPPORTED = {
     "add_cross_attention": "attention to an encoder that is not described",
     "cross_attention_layers": "layers that attend to images",
 }
+# Fields that say which layers have a state.
+PLACES = (
+    "layer_types", "attn_type_list", "hybrid_override_pattern", "attn_layer_period", "attn_layer_indices",
+    "full_attention_interval",
+)  # fmt: skip
 
 Kinds = tuple[str, ...]
 
@@ -61,6 +66,7 @@ def layer_kinds(fields: ConfigFields, count: int) -> Kinds:
         _every_so_often,
         _at_indices,
         _states_alone,
+        _states_nowhere,
         _chunked_with_rope,
         _windowed,
     )
@@ -177,6 +183,20 @@ def _states_alone(fields: ConfigFields, count: int) -> Kinds | None:
     if not fields.has("state") or _has_attention(fields):
         return None
     return (STATE,) * count
+
+
+def _states_nowhere(fields: ConfigFields, count: int) -> Kinds | None:
+    """Sizes of states beside attention, and nothing that says which layers have them."""
+    sizes = next(
+        (name for name in ("state", "mamba_heads", "linear_num_value_heads") if fields.has(name)), ""
+    )
+    if sizes:
+        detail = (
+            f"{fields.path(sizes)} is of layers with a state, and no field says which these are: add "
+            f"{one_of(PLACES)}, or leave it out for attention alone"
+        )
+        fields.problems.add(fields.at(fields.path("layer_types")), "required", detail)
+    return None
 
 
 def _has_attention(fields: ConfigFields) -> bool:

@@ -11,6 +11,8 @@ from kernels.sizing.kinds import CHUNKED, EXPERTS, FULL, MLP, SLIDING, STATE
 from kernels.sizing.layers import Attention, LatentAttention, LinearAttention, Mamba, Mamba2, Mixer
 
 MAX_HEADS = 65_536
+OF_LATENTS = ("qk_rope_head_dim", "qk_nope_head_dim", "q_lora_rank")  # and of no other attention
+OF_INDICES = ("index_topk", "index_head_dim", "index_n_heads")
 MAX_WINDOW = 2**31
 
 
@@ -84,6 +86,7 @@ def flag(fields: ConfigFields, value: Flag) -> bool:
 
 def _attention(fields: ConfigFields, family: Family, hidden: int) -> Mixer:
     if not fields.has("kv_lora_rank"):
+        _check_no_latents(fields)
         return attention(fields, family, hidden)
     return LatentAttention(
         heads=fields.integer_for_weights("heads", high=MAX_HEADS),
@@ -97,9 +100,20 @@ def _attention(fields: ConfigFields, family: Family, hidden: int) -> Mixer:
     )
 
 
+def _check_no_latents(fields: ConfigFields) -> None:
+    """Whoever describes heads that are made from latents has to say how wide these are."""
+    described = next((name for name in OF_LATENTS if fields.has(name)), "")
+    if described:
+        detail = (
+            f"{fields.path(described)} is of latent attention, and the config does not say kv_lora_rank, the "
+            "width of the latents that are kept: add it"
+        )
+        fields.problems.add(fields.at(fields.path("kv_lora_rank")), "required", detail)
+
+
 def _index(fields: ConfigFields) -> dict[str, int]:
     """What chooses the tokens that are attended to, if anything does (DeepSeek-V3.2)."""
-    if not fields.has("index_topk"):
+    if not any(fields.has(name) for name in OF_INDICES):
         return {}
     return {
         "index_top": fields.integer("index_topk", high=MAX_WINDOW),
@@ -150,7 +164,13 @@ def _kv_heads(fields: ConfigFields, heads: int) -> int:
 def _multi_query(fields: ConfigFields) -> int:
     """One, whatever Falcon's num_kv_heads says; with any other model a number that says so contradicts it."""
     given = fields.integer_or_none("kv_heads", high=MAX_HEADS)
-    if given in (None, 1) or "new_decoder_architecture" in fields.defaults:
+    if given in (None, 1):
+        return 1
+    if "new_decoder_architecture" in fields.defaults:
+        fields.notes.append(
+            f"{fields.path('kv_heads')} is {given} and means nothing here: multi_query, without "
+            "new_decoder_architecture, is one key/value head."
+        )
         return 1
     if not fields.find("multi_query")[0]:
         return given or 1

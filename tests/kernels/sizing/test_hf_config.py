@@ -21,6 +21,10 @@ PLAIN = {
     "intermediate_size": 96,
     "vocab_size": 100,
 }
+MAMBA_2 = {
+    "model_type": "mamba2", "hidden_size": 64, "num_hidden_layers": 4, "num_heads": 4, "head_dim": 32,
+    "state_size": 128, "vocab_size": 100,
+}  # fmt: skip
 
 
 def windows(config):
@@ -125,7 +129,10 @@ def test_names_of_other_families_mean_the_same():
 @pytest.mark.parametrize("model_type", FAMILIES)
 def test_each_family_can_be_read_from_plain_fields(model_type):
     """Whatever its traits, sizes come from fields: the same for each."""
-    states = {"state_size": 8, "conv_kernel": 4, "mamba_num_heads": 4, "mamba_head_dim": 32}
+    states = {
+        "state_size": 8, "conv_kernel": 4, "mamba_num_heads": 4, "mamba_head_dim": 32,
+        "attn_layer_indices": [1],
+    }  # fmt: skip
     config = {
         **PLAIN, **states, "model_type": model_type, "head_dim": 16, "num_heads": 4, "num_layers": 4,
         "encoder_layers": 4, "decoder_layers": 4, "encoder_attention_heads": 4, "ffn_dim": 96,
@@ -171,6 +178,30 @@ def test_one_key_value_head_unless_the_config_says_more():
     assert read_config(few).model.layers[0].mixers[0].kv_heads == 2
     del few["num_key_value_heads"]
     assert read_config(few).model.layers[0].mixers[0].kv_heads == 1
+
+
+def test_falcons_key_value_heads_that_mean_nothing_are_said_to():
+    falcon = {**PLAIN, "model_type": "falcon", "num_kv_heads": 2}
+    del falcon["num_key_value_heads"]
+    old, new = read_config(falcon), read_config({**falcon, "new_decoder_architecture": True})
+    assert [read.model.layers[0].mixers[0].kv_heads for read in (old, new)] == [1, 2]
+    assert any("num_kv_heads is 2 and means nothing here" in note for note in old.notes)
+    assert any("multi_query is true and means nothing here" in note for note in new.notes)
+
+
+@pytest.mark.parametrize(
+    ("config", "lost"),
+    [
+        ({**PLAIN, "model_type": "llama4_text", "attention_chunk_size": 8192}, "attention_chunk_size"),
+        (MAMBA_2, "state_size"),
+        (configs.MINIMAX_TEXT_01, "attn_type_list"),
+    ],
+)
+def test_what_published_models_of_a_type_have_is_assumed_and_said(config, lost):
+    there = read_config(config)
+    assumed = read_config({name: value for name, value in config.items() if name != lost})
+    assert assumed.model == there.model
+    assert len(assumed.assumed) > len(there.assumed)
 
 
 def test_experts_are_where_each_family_says():
@@ -232,6 +263,15 @@ def test_experts_are_where_each_family_says():
         ({"num_kv_shared_layers": 4}, "num_kv_shared_layers", "contradiction", ["4"]),
         ({"num_local_experts": 4, "num_experts_per_tok": 5}, "num_experts_per_tok", "contradiction", ["5"]),
         ({"kv_lora_rank": 16}, "qk_rope_head_dim", "required", []),
+        ({"qk_rope_head_dim": 8}, "kv_lora_rank", "required", ["qk_rope_head_dim", "latents", "add it"]),
+        ({"kv_lora_rank": None, "q_lora_rank": 24}, "kv_lora_rank", "required", ["q_lora_rank"]),
+        ({"mamba_d_state": 16}, "layer_types", "required", ["mamba_d_state", "attn_layer_indices"]),
+        (
+            {"linear_num_value_heads": 4, "sliding_window": 8},
+            "layer_types",
+            "required",
+            ["linear_num_value_heads", "full_attention_interval"],
+        ),
         ({"indexer_types": ["full", "shared"]}, "indexer_types", "unsupported", ["share"]),
         ({"add_cross_attention": True}, "add_cross_attention", "unsupported", ["encoder"]),
         ({"quantization_config": 4}, "quantization_config", "wrong-type", ["object"]),
@@ -265,6 +305,11 @@ def test_a_misspelt_field_is_suspected():
     config = {**PLAIN, "num_hiden_layers": 4}
     del config["num_hidden_layers"]
     assert "did you mean num_hiden_layers" in problems(config)["/config/num_hidden_layers"].detail
+
+
+def test_a_field_that_is_null_is_not_taken_for_a_misspelt_one():
+    config = {**PLAIN, "layer_types": ["sliding_attention"] * 4, "sliding_window": None}
+    assert "did you mean" not in problems(config)["/config/sliding_window"].detail
 
 
 def test_pointers_lead_into_the_nested_config():
