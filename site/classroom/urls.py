@@ -1,6 +1,8 @@
 from django.urls import path, re_path
 
+from classroom import recipes
 from classroom.accounts import views as accounts
+from classroom.authoring import views as authoring
 from classroom.students import views as students
 from classroom.teaching import regrades, views, ways_in, webhooks
 
@@ -15,12 +17,19 @@ urlpatterns = [
     path("account/password/", accounts.password, name="password"),
     path("account/tokens/", accounts.tokens, name="tokens"),
     path("account/tokens/<int:token_id>/revoke/", accounts.revoke, name="revoke"),
+    path("recipes/", recipes.page, name="recipes"),
     path("hand-in/<str:assignment_id>/", students.hand_in, name="hand-in"),
     path(f"{SUBMISSION}/", students.submission, name="submission"),
     path(f"{SUBMISSION}/live/", students.live, name="submission-live"),
     path(f"{SUBMISSION}/take-back/", students.take_back, name="submission-take-back"),
     path(f"{SUBMISSION}/lab/", students.open_in_lab, name="submission-lab"),
     path("classroom/", views.home, name="home"),
+    path("classroom/problems/new/", authoring.new, name="problem-new"),
+    path("classroom/problems/preview/", authoring.preview, name="problem-preview"),
+    path("classroom/problems/<slug:slug>/", authoring.problem, name="problem-mine"),
+    path("classroom/problems/<slug:slug>/edit/", authoring.edit, name="problem-edit"),
+    path("classroom/problems/<slug:slug>/live/", authoring.live, name="problem-live"),
+    path("classroom/problems/<slug:slug>/publish/", authoring.publish, name="problem-publish"),
     path("classroom/assignments/new/", views.assign, name="assign"),
     path(f"{ASSIGNMENT}/", views.dashboard, name="assignment"),
     path(f"{ASSIGNMENT}/settings/", views.settings, name="assignment-settings"),

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from api.errors import Problem
 from api.grading import authoring, bodies
 from classroom import once, people
-from classroom.teaching.forms import BodyForm
+from classroom.bodyform import BodyForm
 from classroom.teaching.mine import as_id
 from kernels.spec import SpecError
 from workers.grading import webhooks as deliveries

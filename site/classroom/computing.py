@@ -1,0 +1,42 @@
+"""What a page has the web process compute at once: charged and bounded as REST's pure functions are."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from django.http import HttpRequest
+
+from api import pure
+from api.errors import Problem
+from classroom import people
+from workers import quotas
+
+
+class Busy(Exception):
+    """It cannot be computed now; `retry_after` is in whole seconds."""
+
+    def __init__(self, detail: str, retry_after: int) -> None:
+        super().__init__(detail)
+        self.detail, self.retry_after = detail, retry_after
+
+
+@contextmanager
+def computing(request: HttpRequest) -> Iterator[None]:
+    """Compute inside. Raises Busy, having computed nothing."""
+    caller = people.caller(request)
+    quota = quotas.computing(anonymous=caller.is_anonymous)
+    try:
+        counted = quotas.enter(quota, caller.scope)
+    except quotas.QuotaExceeded as error:
+        raise Busy(error.detail, error.retry_after) from None
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(pure.place())
+        except Problem as error:
+            raise Busy(error.detail, 1) from None
+        began = time.thread_time()
+        try:
+            yield
+        finally:
+            if counted:
+                quotas.spend(quota, caller.scope, time.thread_time() - began)
