@@ -30,6 +30,7 @@ urlpatterns = [
     path("", root, name="root"),
     path("robots.txt", robots),
     path("api/v1/", include("api.urls")),
+    path("client/", include("classroom.recipes")),
     *i18n_patterns(
         path("lab/", include("lab.urls")),
         path("", include("classroom.urls")),

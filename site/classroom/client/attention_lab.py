@@ -27,6 +27,7 @@ from __future__ import annotations
 import argparse
 import base64
 import email.utils
+import hashlib
 import http.client
 import inspect
 import io
@@ -52,7 +53,8 @@ from typing import Any
 
 __version__ = "1.0.0"
 
-WAIT = 300.0  # seconds for a verdict, unless others are given
+PATIENCE = float(os.environ.get("ATTENTION_LAB_PATIENCE", "60"))  # seconds of trying a request again
+WAIT = float(os.environ.get("ATTENTION_LAB_WAIT", "300"))  # seconds for a verdict
 LONGEST_WAIT = 60  # that the server takes in one request
 REQUEST_SECONDS = 90.0
 MOST_IN_BATCH = 1_000
@@ -318,6 +320,13 @@ def _solved(function: Callable[..., Any], named: Mapping[str, Any], array: Array
     return dict(made) if isinstance(made, Mapping) else {"out": made}
 
 
+def once(name: str, answers: Mapping[str, Any]) -> str:
+    """An external_id under which these very answers are handed in once, however often `name` is run; other
+    answers are another submission."""
+    content = json.dumps(to_json(answers), sort_keys=True).encode()
+    return f"{name}-{hashlib.sha256(content).hexdigest()[:16]}"
+
+
 def _cases(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     cases: Mapping[str, Any] = inputs.get("cases", inputs)
     return cases
@@ -340,7 +349,9 @@ class AttentionLab:
     For `patience` seconds a request is tried again that was not answered, or refused for the moment.
     """
 
-    def __init__(self, url: str | None = None, token: str | None = None, *, patience: float = 60.0) -> None:
+    def __init__(
+        self, url: str | None = None, token: str | None = None, *, patience: float = PATIENCE
+    ) -> None:
         url = url or os.environ.get("ATTENTION_LAB_URL", "")
         if not re.match(r"https?://[^/\s]", url):
             raise ValueError(f"Give the lab's address, https://…, or set ATTENTION_LAB_URL; not {url!r}.")
@@ -728,9 +739,13 @@ def _solved_cases(file: str, name: str, cases: Mapping[str, Any]) -> dict[str, A
 def _handed_in(options: argparse.Namespace) -> tuple[AttentionLab, Verdict]:
     lab = _lab(options)
     found = read_answers(options.answers)
-    attempt, external_id = found.get("attempt"), options.external_id
+    external_id = once(options.once, found["answers"]) if options.once else None
     verdict = lab.submit(
-        found["answers"], options.assignment, options.user, external_id=external_id, attempt=attempt
+        found["answers"],
+        options.assignment,
+        options.user,
+        external_id=external_id,
+        attempt=found.get("attempt"),
     )
     return lab, verdict
 
@@ -765,7 +780,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _lab(options: argparse.Namespace) -> AttentionLab:
-    return AttentionLab(options.url, patience=options.patience)
+    return AttentionLab(options.url)
 
 
 def _tell(options: argparse.Namespace, verdict: Verdict) -> int:
@@ -789,8 +804,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description="Attention Lab: inputs, grading, handing in, runs.",
         epilog="The address of the lab, or a student's link, is in ATTENTION_LAB_URL, a token in "
-        "ATTENTION_LAB_TOKEN. Exits with 0 when accepted or done, 1 when not accepted, 2 when refused, "
-        "3 when there is no verdict.",
+        "ATTENTION_LAB_TOKEN. A request is tried again for ATTENTION_LAB_PATIENCE seconds (60), a verdict "
+        "awaited for ATTENTION_LAB_WAIT (300). Exits with 0 when accepted or done, 1 when not accepted, "
+        "2 when refused, 3 when there is no verdict.",
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
@@ -801,7 +817,6 @@ def _parser() -> argparse.ArgumentParser:
         added.add_argument("--output", metavar="FILE", default="-", help="write there (default: print)")
         if act is not _solve:
             added.add_argument("--url", metavar="URL", help="of the lab, or a student's link")
-            added.add_argument("--patience", metavar="S", type=float, default=60.0, help="default: 60 s")
         return added
 
     def of_student(added: argparse.ArgumentParser) -> None:
@@ -814,7 +829,9 @@ def _parser() -> argparse.ArgumentParser:
     def hands_in(added: argparse.ArgumentParser) -> None:
         of_answers(added)
         of_student(added)
-        added.add_argument("--external-id", metavar="NAME", help="your own name of the submission")
+        added.add_argument(
+            "--once", metavar="NAME", help="the same answers under this name are one submission"
+        )
 
     added = command("inputs", _inputs, "The inputs of a problem, as JSON.")
     added.add_argument("problem", metavar="PROBLEM")
