@@ -1,15 +1,10 @@
 """What was done wrong: the readings of every mistake, compared with answers that are not right.
 
 An answer is first compared on a few queries, where that says enough; readings that are near it there are then
-computed in full. A reading *fits* where it gives the answer within ``FIT``, relative to the largest number of
-each row, and is at least ``BETTER`` times nearer than the right computation is, the rounding of the answer
-itself left aside. Answers in float16 and bfloat16 are noise in rows whose weights hang in the balance: of
-those, ``MOST`` of the numbers have to fit; and what is beyond their range is infinite in them.
-
-Where a reading sees no key at all a program may have written anything (NaN, 0, a mean), so such rows are left
-out. Of several readings that fit, the nearest wins; those that are as near, within ``ALIKE``, in the order of
-the table. Where none fits, pairs are tried: each edit with each main reading, the simplest first, at most
-``PAIRS``. What an answer gets depends on nothing but itself.
+computed in full. What fits, and which of several wins, ``kernels.grading.fits`` says. Where none fits, pairs
+are tried: each edit with each main reading, the simplest first, at most ``PAIRS``. Where nothing explains a
+case, pairs are not tried on the attempt's others, and after ``IN_VAIN`` cases nothing is. What an answer gets
+depends on its own attempt alone.
 """
 
 from __future__ import annotations
@@ -20,26 +15,30 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernels.arrays import Array, largest
-from kernels.bounds import UNIT_ROUNDOFF
+from kernels.grading.fits import (
+    FLOOR,
+    MOST,
+    Finding,
+    blind_rows,
+    distances,
+    fit,
+    in_range,
+    is_exact,
+    ranked,
+    residual_of,
+    within_share,
+)
 from kernels.grading.hypotheses import LOW_PRECISION, rank, readings
 from kernels.grading.pipeline import Results, Setting, allowed, as_answers, attend
 from kernels.grading.readings import Reading, compose, evaluate
 from kernels.grading.tolerance import allowed_errors
 from kernels.spec.results import GRADIENTS
 
-FIT = {"float64": 2e-4, "float32": 2e-3, "float16": 5e-2, "bfloat16": 2e-1}
 NEAR = {"float64": 1e-2, "float32": 2e-2, "float16": 1.5e-1, "bfloat16": 4e-1}  # on a few queries
-MOST = {"float64": 1.0, "float32": 1.0, "float16": 0.9, "bfloat16": 0.8}
-BETTER, ALIKE = 4.0, 8.0
-SAME = 1e-6  # a residual below which none is nearer than another
-FLOOR = {"float64": 1e-9, "float32": 1e-9, "float16": 1e-3, "bfloat16": 1e-3}  # of a row beside the largest
-DISTINCT, EVIDENCE = 4.0, 4  # roundings that are no accident, and rows that show them
 QUERIES, QUERIES_OF_PAIRS = 6, 2
 CANDIDATES = 12  # readings that are computed in full, of each answer
 PAIRS, IN_VAIN = 400, 2
-MAX_FOUND = 3
 FORBIDDEN = 1e-12  # a weight that is none
-LOST = 2.0**-25  # half the smallest float16
 NEARLY = 0.3  # how far off, on average, what is right but for its precision may be
 
 # Mistakes that let forbidden keys be seen.
@@ -60,20 +59,6 @@ class Suspect:
     answers: dict[str, Array]
     dtypes: dict[str, str]
     is_wrong: bool = False  # or else only doubtful: right as far as its precision tells
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A reading that fits, ``parts`` of an attempt's wrong answers, with its largest residual: the largest
-    difference over the largest number."""
-
-    code: str
-    name: str
-    says: str
-    residual: float
-    parts: tuple[str, ...]
-    leaks: bool = False
-    exact: tuple[str, ...] = ()  # answers that are this to the last bit, in rows enough to be no accident
 
 
 class Diagnosis:
@@ -180,9 +165,9 @@ class Diagnosis:
                 target = answers
             if part not in given or given[part].shape[1:] != target.shape[1:]:
                 continue
-            blind = _blind(given, base_lse if target is cut else base_whole, part)
-            apart = _apart(target, _in_range(given[part], part, ranges), part, floor, blind)
-            scores.append((_quantile(apart, np.where(share < 1.0, 0.6, 1.0)), reading))
+            blind = blind_rows(given, base_lse if target is cut else base_whole, part)
+            apart = distances(target, in_range(given[part], part, ranges), part, floor, blind)
+            scores.append((within_share(apart, np.where(share < 1.0, 0.6, 1.0)), reading))
         near = []
         for place, suspect in enumerate(suspects):
             close = [
@@ -223,7 +208,7 @@ class Diagnosis:
             for part, answer in suspect.answers.items():
                 if part not in given or given[part].shape[1:] != answer.shape:
                     continue
-                blind = _blind(_one(given, place), right["lse"][_at(right["lse"], place)], part)
+                blind = blind_rows(_one(given, place), right["lse"][_at(right["lse"], place)], part)
                 ours = given[part][_at(given[part], place)]
                 theirs = self.answers[part][_at(self.answers[part], suspect.student)]
                 residual = fit(answer, ours, theirs, part=part, dtype=suspect.dtypes[part], blind=blind)
@@ -295,7 +280,7 @@ class Diagnosis:
                         error = np.where(answer == expected, 0.0, np.abs(answer - expected))
                     if np.isnan(error).any() or not bool((error <= bound).all()):
                         break
-                    fits[part] = _residual(error, expected)
+                    fits[part] = residual_of(error, expected)
                 else:
                     says = f"it is right, but only to the precision of {dtype}"
                     finding = Finding(
@@ -321,111 +306,7 @@ class Diagnosis:
             yield compose(one, other)
 
 
-# -- how near ------------------------------------------------------------------------------------------------
-
-
-def fit(
-    answer: Array, given: Array, right: Array, *, part: str, dtype: str, blind: Array | None
-) -> float | None:
-    """The residual of a reading of one answer, or None where it does not fit; ``blind``: rows left out."""
-    if part == "mask":
-        return 0.0 if bool((answer == given).all()) else None
-    given = _in_range(given[None], part, np.array([largest(dtype)]))[0]
-    floor = np.array([FLOOR[dtype]])
-    apart = _apart(answer[None], given[None], part, floor, None if blind is None else blind[None])[0]
-    kept = ~np.isnan(apart)
-    if not kept.any() or float(np.mean(apart[kept] <= FIT[dtype])) < MOST[dtype]:
-        return None
-    ours, theirs = (_beyond_rounding(answer, x, dtype)[kept] for x in (given, right))
-    near, far = (ours.max(), theirs.max()) if MOST[dtype] == 1.0 else (ours.mean(), theirs.mean())
-    if not far > 0.0 or near * BETTER > far:
-        return None
-    with np.errstate(invalid="ignore"):
-        error = np.where(answer == given, 0.0, np.abs(answer - given))
-    return _residual(error[kept], given[kept])
-
-
-def is_exact(answer: Array, given: Array, right: Array, part: str, dtype: str) -> bool:
-    """Whether an answer is a reading, rounded to its dtype, and in some rows surely not what is right. An LSE
-    is one number to a row, which a few roundings take anywhere: of those nothing is said."""
-    if part in ("lse", "mask"):
-        return False
-    if float(_beyond_rounding(answer, given, dtype).max(initial=0.0)) > 0.0:
-        return False
-    with np.errstate(invalid="ignore"):
-        apart = np.abs(answer - right) > DISTINCT * UNIT_ROUNDOFF[dtype] * np.abs(right)
-    return bool(np.count_nonzero(apart.any(-1)) >= EVIDENCE)
-
-
-def _beyond_rounding(answer: Array, given: Array, dtype: str) -> Array:
-    """|answer − given|, less what rounding to the dtype makes of it; 1e300 where one is infinite."""
-    with np.errstate(invalid="ignore"):
-        error = np.where(answer == given, 0.0, np.abs(answer - given))
-    own = 1.01 * UNIT_ROUNDOFF[dtype] * np.where(np.isfinite(given), np.abs(given), 0.0) + LOST
-    return np.where(np.isfinite(error), np.maximum(error - own, 0.0), 1e300)
-
-
-def _in_range(given: Array, part: str, ranges: Array) -> Array:
-    """What is beyond the largest number [students] of a dtype as an infinity."""
-    if part == "mask":
-        return given
-    most = ranges.reshape(-1, *(1,) * (given.ndim - 1))
-    if float(np.max(np.where(np.isfinite(given), np.abs(given), 0.0), initial=0.0)) <= float(most.min()):
-        return given
-    return np.where(np.abs(given) > most, np.copysign(np.inf, given), given)
-
-
-def _residual(errors: Array, given: Array) -> float:
-    """The largest error over the largest number."""
-    size = float(np.abs(given[np.isfinite(given)]).max(initial=0.0))
-    error = float(errors[np.isfinite(errors)].max(initial=0.0))
-    return error / size if size else error
-
-
-def _apart(answers: Array, given: Array, part: str, floor: Array, blind: Array | None) -> Array:
-    """|answer − given| of each number relative to the largest of its row, [students, …], or to ``floor``
-    [students] times the largest of all; NaN where it does not count. Of an LSE relative to itself, or to 1
-    where it is less; of a mask 0 or inf."""
-    if part == "mask":
-        return np.where(answers == given, 0.0, np.inf)
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        error = np.where(answers == given, 0.0, np.abs(answers - given))
-        sizes = np.where(np.isfinite(given), np.abs(given), 0.0)
-        if part == "lse":
-            scale = np.maximum(sizes, 1.0)
-        else:
-            scale = sizes.max(-1, keepdims=True)
-            overall = sizes.reshape(len(sizes), -1).max(1).reshape(-1, *(1,) * (sizes.ndim - 1))
-            floors = floor.reshape(-1, *(1,) * (sizes.ndim - 1))
-            scale = np.maximum(scale, np.maximum(floors * overall, 1e-12))
-        apart = np.where(error == 0.0, 0.0, error / scale)
-    apart = np.where(np.isnan(apart), np.inf, apart)
-    if blind is not None:
-        apart = np.where(blind if part == "lse" else blind[..., None], np.nan, apart)
-    return np.asarray(apart)
-
-
-def _quantile(apart: Array, shares: Array) -> Array:
-    """[students]: what so large a share of the numbers is not beyond; inf where none counts."""
-    flat = apart.reshape(len(apart), -1)
-    nan = np.isnan(flat)
-    most = np.where(nan, -1.0, flat).max(1, initial=-1.0)
-    most = np.where(most < 0.0, np.inf, most)
-    if bool((shares == 1.0).all()):
-        return most
-    flat = np.sort(flat, axis=1)  # NaN last
-    count = (~nan).sum(1)
-    place = np.clip(np.ceil(shares * count).astype(int) - 1, 0, flat.shape[1] - 1)
-    return np.where(np.isinf(most) | (shares == 1.0), most, flat[np.arange(len(flat)), place])
-
-
-def _blind(given: Mapping[str, Array], right: Array | Results | None, part: str) -> Array | None:
-    """Rows in which a reading sees no key where the right computation sees one: [students, b, h, n] bool."""
-    lse = right["lse"] if isinstance(right, dict) else right
-    if "lse" not in given or lse is None or part in ("dk", "dv", "mask"):
-        return None
-    blind = np.isneginf(given["lse"]) & ~np.isneginf(lse)
-    return blind if bool(blind.any()) else None
+# -- some students, some queries -----------------------------------------------------------------------------
 
 
 def _spread_rows(n: int, count: int) -> tuple[int, ...]:
@@ -450,26 +331,6 @@ def _at(array: Array, place: int) -> int:
 
 def _one(given: Mapping[str, Array], place: int) -> Results:
     return {name: array[_at(array, place)] for name, array in given.items()}
-
-
-# -- which first ---------------------------------------------------------------------------------------------
-
-
-def ranked(found: Sequence[Finding]) -> list[Finding]:
-    """The best of each code: what explains most, then the nearest, then the simplest."""
-    if not found:
-        return []
-    best: dict[str, Finding] = {}
-    for finding in sorted(found, key=lambda each: (-len(each.parts), each.residual)):
-        best.setdefault(finding.code, finding)
-    most = max(len(finding.parts) for finding in best.values())
-    nearest = min(finding.residual for finding in best.values() if len(finding.parts) == most)
-    limit = max(ALIKE * nearest, SAME)
-    ties = [f for f in best.values() if len(f.parts) == most and f.residual <= limit]
-    rest = [f for f in best.values() if f not in ties]
-    ties.sort(key=lambda each: rank(each.code))
-    rest.sort(key=lambda each: (-len(each.parts), each.residual, rank(each.code)))
-    return (ties + rest)[:MAX_FOUND]
 
 
 def _named(

@@ -19,19 +19,17 @@ from kernels.grading import traces
 from kernels.grading.answers import Answer, Answers
 from kernels.grading.case import answer_shape
 from kernels.grading.cases import drawn_inputs
-from kernels.grading.diagnosis import Diagnosis, Finding, Suspect
+from kernels.grading.diagnosis import Diagnosis, Suspect
 from kernels.grading.measure import WORST, Measured, measure
 from kernels.grading.model import Case, Problem
 from kernels.grading.pipeline import Results, Setting, allowed, as_answers, attend, resolve
 from kernels.grading.report import Judgement, PartResult, judgement
+from kernels.grading.shapes import as_mask, fitted, is_reshaped, misshapen, sent_shape
 from kernels.grading.tolerance import allowed_errors, held_to, reference_errors
-from kernels.layout import from_canonical
-from kernels.spec.model import RunSpec
 from kernels.spec.results import GRADIENTS
 
 GROUP = 2**17  # pairs, or numbers of an answer, that are computed at a time
 LOW = ("float16", "bfloat16")
-NEARLY = 1e-2  # how far numbers of another shape may be off, beside the largest
 SENTINEL = -1e4  # what programs write in the place of −inf, or less
 
 
@@ -171,7 +169,8 @@ class _Group:
             return PartResult.unread(answer.reason, f"{name} could not be read: {answer.detail}.")
         array, spec, run = answer.array, self.setting.spec, self.case.run or self.setting.spec
         if name == "mask":
-            return _as_mask(array, spec)
+            mask = as_mask(array, spec)
+            return PartResult.unread(*mask) if isinstance(mask, tuple) else mask
         if array.dtype == np.bool_:
             return PartResult.unread("dtype_mismatch", f"{name} holds booleans; it is made of numbers.")
         shaped = fitted(array, name, run, spec)
@@ -294,86 +293,6 @@ class _Group:
 
     def _is_wrong(self, own: _Ledger) -> bool:
         return any(not own.parts[self.case.name, name].passed for name in self.asked)
-
-
-def _as_mask(array: Array, spec: RunSpec) -> Array | PartResult:
-    """Booleans [batch, heads, n, m], from fewer axes and from 0 and 1 too."""
-    shape = answer_shape(spec, "mask")
-    if array.dtype != np.bool_:
-        if not bool(np.isin(array, (0, 1)).all()):
-            sentence = "mask holds other numbers than 0 and 1; true means that a key may be seen."
-            return PartResult.unread("dtype_mismatch", sentence)
-        array = array.astype(np.bool_)
-    if 2 <= array.ndim <= 4 and array.shape[-2:] == shape[-2:]:
-        apart = zip(reversed(array.shape), reversed(shape), strict=False)
-        if all(have in (1, want) for have, want in apart):
-            return np.broadcast_to(array, shape)
-    sentence = f"mask has shape {list(array.shape)}; it should have shape {list(shape)}."
-    return PartResult.unread("shape_mismatch", sentence)
-
-
-# -- shapes --------------------------------------------------------------------------------------------------
-
-
-def sent_shape(name: str, run: RunSpec, spec: RunSpec) -> tuple[int, ...]:
-    """The shape that an answer should have: the rank of the inputs, packed where they are."""
-    shape = answer_shape(spec, name)
-    canonical = np.broadcast_to(np.float32(0), shape)
-    if name in GRADIENTS and run.is_packed:
-        return tuple(run.inputs[GRADIENTS[name]].shape)
-    if run.is_paged and name in ("dk", "dv"):
-        return shape
-    return tuple(from_canonical(run, name, canonical).shape)
-
-
-def fitted(array: Array, name: str, run: RunSpec, spec: RunSpec) -> Array | None:
-    """An answer as [batch, heads, …], None where its shape is another; axes of 1 in front do not matter."""
-    shape = answer_shape(spec, name)
-    if _bare(array.shape) == _bare(shape):
-        return array.reshape(shape)
-    if run.is_packed and name in ("out", *GRADIENTS) and array.shape == sent_shape(name, run, spec):
-        batch, heads, length, width = shape
-        return array.reshape(batch, length, heads, width).transpose(0, 2, 1, 3)
-    return None
-
-
-def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Without axes of 1 in front."""
-    first = next((axis for axis, length in enumerate(shape) if length != 1), len(shape))
-    return shape[first:]
-
-
-def misshapen(array: Array, right: Array, name: str) -> list[Finding]:
-    """What an answer of another shape is, if it has the right numbers."""
-    if array.dtype == np.bool_ or array.size != right.size or not array.size:
-        return []
-    forms = [("transposed", "the last two axes are swapped", np.swapaxes(right, -1, -2))]
-    if right.ndim == 4:
-        forms.append(("heads_merged_wrong", "heads and length are swapped", np.swapaxes(right, 1, 2)))
-    for code, says, form in forms:
-        if _bare(form.shape) != _bare(array.shape) or name == "lse":
-            continue
-        with np.errstate(invalid="ignore", over="ignore"):
-            error = np.where(array.reshape(form.shape) == form, 0.0, np.abs(array.reshape(form.shape) - form))
-        largest = float(np.abs(right[np.isfinite(right)]).max(initial=0.0)) or 1.0
-        residual = float(error.max()) / largest
-        if residual < NEARLY:
-            return [Finding(code, code, says, residual, (name,))]
-    return []
-
-
-def is_reshaped(array: Array, right: Array) -> bool:
-    """Whether an answer has the right numbers in one of the orders that programs have: heads before length,
-    or packed, [batch, len, heads·dim]."""
-    if array.dtype == np.bool_ or array.size != right.size or not array.size:
-        return False
-    orders = [right] if right.ndim < 4 else [right, np.swapaxes(right, 1, 2)]
-    size = float(np.abs(right[np.isfinite(right)]).max(initial=0.0)) or 1.0
-    with np.errstate(invalid="ignore", over="ignore"):
-        return any(
-            bool((np.nan_to_num(np.abs(array.ravel() - order.ravel()), nan=np.inf) < NEARLY * size).all())
-            for order in orders
-        )
 
 
 def _of(array: Array, index: Array) -> Array:

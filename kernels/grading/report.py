@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays import Array
-from kernels.grading.diagnosis import MAX_FOUND, Finding, ranked
+from kernels.grading.fits import MAX_FOUND, Finding, ranked
 from kernels.grading.hypotheses import HINTS, LOW_PRECISION
 from kernels.grading.measure import WORST, Measured, figure
 from kernels.grading.model import Case, Problem, Tolerance

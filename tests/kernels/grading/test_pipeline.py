@@ -1,6 +1,8 @@
 """The vectorised computation against the reference, which computes one head of one student at a time."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -73,6 +75,12 @@ def test_some_rows_are_the_rows_of_all(rows: tuple[int, ...]) -> None:
         whole = all_rows[name]
         expected = whole[..., list(rows)] if name == "lse" else whole[..., list(rows), :]
         np.testing.assert_allclose(few[name], expected, rtol=1e-13, atol=1e-13, err_msg=name)
+
+
+def test_grading_needs_neither_torch_nor_django() -> None:
+    modules = "kernels.grading.judge, kernels.grading.mutants"
+    code = f"import sys, {modules}; assert not {{'torch', 'triton', 'django'}} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_students_do_not_mix() -> None:
