@@ -79,6 +79,12 @@ LAMBDA = 4.0
 TAU = SMALLEST_NORMAL
 
 
+def vanishing(dtype: str) -> float:
+    """How much rounding to ``dtype`` takes of what is below its range: half the smallest number of float16;
+    of the others the smallest normal one, as a processor may take what is below for 0."""
+    return {"float16": 2.0**-25, "float64": 2.0**-1022}.get(dtype, TAU)
+
+
 class Bounds:
     """How far rounding may take each result of a spec; ``observe`` every head of the reference, then ask
     ``found``."""
@@ -88,7 +94,7 @@ class Bounds:
         self.unit = UNIT_ROUNDOFF[spec.dtype]
         self.kept = min(self.unit, UNIT_ROUNDOFF["float32"])
         self.tiny = TAU if spec.dtype != "float64" else 2.0**-1022
-        self.lost = 2.0**-25 if spec.dtype == "float16" else self.tiny
+        self.lost = vanishing(spec.dtype)
         self.rotated = spec.attention.rope is not None
         # [b, h_kv, m, d] and [b, h_kv, m, e]: how far the cache is from k and from v
         self.off: tuple[Array, Array] | None = None
@@ -108,7 +114,7 @@ class Bounds:
         n = len(head.q)
         found = self.of(head, None if self.dout is None else self.dout[head.b, head.h, :n])
         for name in self.largest:
-            self.largest[name] = max(self.largest[name], _most(found[name]))
+            self.largest[name] = max(self.largest[name], most(found[name]))
         for name, total in self.sums.items():
             total[head.b, head.kv, : len(head.k)] += found[name]
 
@@ -274,7 +280,7 @@ class Bounds:
             named = arrays["block_table"][arrays["block_table"] >= 0]
             uses = int(np.bincount(named).max(initial=1))
         for name, total in self.sums.items():
-            bounds[name] = uses * _most(total)
+            bounds[name] = uses * most(total)
         for name in {"dq", "dk"} & bounds.keys():
             bounds[name] *= turned
         largest_key = float(np.abs(zero_beyond(self.given.k, self.given.kv_lens)).max(initial=0.0))
@@ -339,10 +345,10 @@ def _finite(array: Array) -> Array:
     return np.where(np.isneginf(array), 0.0, array)
 
 
-def _most(bounds: Array) -> float:
+def most(bounds: Array) -> float:
     """The largest; a NaN is where float64 itself had no number to give, and means no bound."""
-    most = float(np.max(bounds, initial=0.0))
-    return math.inf if math.isnan(most) else most
+    largest = float(np.max(bounds, initial=0.0))
+    return math.inf if math.isnan(largest) else largest
 
 
 def _rounded(bound: float) -> float:

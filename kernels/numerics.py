@@ -63,7 +63,8 @@ def _root_mean_square(error: Array, largest: float) -> float:
 
 
 def overflow_notes(spec: RunSpec, results: Mapping[str, Array], reference: Mapping[str, Array]) -> list[str]:
-    """In words, for each result: how many of its numbers are not finite where those of the reference are."""
+    """In words, for each result: how many of its numbers are not finite where those of the reference are, and
+    how many of the reference's are no numbers themselves."""
     notes, softmax = [], ENGINES[spec.engine].computes == SOFTMAX
     for name in dict.fromkeys(("out", *spec.returns)):
         lost = np.isfinite(reference[name]) & ~np.isfinite(results[name])
@@ -73,6 +74,12 @@ def overflow_notes(spec: RunSpec, results: Mapping[str, Array], reference: Mappi
                 f"{np.count_nonzero(lost):,} of {lost.size:,} numbers of {name} are not finite, though in "
                 f"float64 they are: {_exceeded(spec.dtype, name, smallest)}."
                 + (" Engine reference computes in float64." if softmax else "")
+            )
+        unknown = np.count_nonzero(np.isnan(reference[name]))
+        if unknown:
+            notes.append(
+                f"{unknown:,} of {lost.size:,} numbers of {name} are not known in float64 either: what they "
+                f"are computed from is beyond its largest number, {largest('float64'):g}."
             )
     return notes
 

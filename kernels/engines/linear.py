@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays import Array
+from kernels.bounds import most
 from kernels.engines import CannotRunError, Checkpoint, Kernels, Place, Prepared
 from kernels.engines.tensors import TORCH_DTYPES, to_numpy
 from kernels.flash.device import Memory, require_triton, working_dtype
@@ -130,8 +131,7 @@ def _largest_bounds(row: Recurrence, start: State | None, dtype: str) -> dict[st
         bounds = _named(error_bounds(row, start, dtype))
     except np.linalg.LinAlgError:
         return {}
-    largest = {name: float(np.max(bound, initial=0.0)) for name, bound in bounds.items()}
-    return {name: bound for name, bound in largest.items() if not math.isnan(bound)}
+    return {name: most(bound) for name, bound in bounds.items()}
 
 
 def recurrence(spec: RunSpec, arrays: Mapping[str, Array]) -> tuple[Recurrence, State | None]:

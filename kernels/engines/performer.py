@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from kernels.arrays import Array
-from kernels.bounds import LAMBDA, UNIT_ROUNDOFF
+from kernels.bounds import LAMBDA, UNIT_ROUNDOFF, vanishing
 from kernels.engines import Checkpoint, Prepared
 from kernels.engines.tensors import TORCH_DTYPES, compute_dtype, repeat_heads, to_numpy, to_tensor
 from kernels.limits import SMALLEST_NORMAL
@@ -138,7 +138,7 @@ def _features(x: torch.Tensor, w: torch.Tensor, *, shared: bool) -> torch.Tensor
 
 def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -> torch.Tensor:
     """[b, h, n, e] of features [b, h, n, m] and values; 0 for a row whose weights have all vanished."""
-    v = torch.cat([v, torch.ones_like(v[..., :1])], -1)
+    v = torch.cat([v, v.new_ones(*v.shape[:-1], 1)], -1)
     if not causal:
         return _divided(q @ (k.transpose(-2, -1) @ v))
     state = k.new_zeros((*k.shape[:2], k.shape[3], v.shape[3]))
@@ -163,7 +163,7 @@ def error_bound(row: Recurrence, q: Array, k: Array, w: Array, dtype: str) -> fl
     The exponents of both features err by a·(8 + (12 + λ√d)·(‖x‖‖w‖ + ‖x‖²/2)) each, and the sums over
     features and tokens by a·(8 + λ√m + 4λ√n) of theirs: a weight is multiplied by e^δ, |δ| ≤ ε, which moves
     the mean by at most 2 (e^ε − 1) max |v|. Features and products below τ vanish, which counts beside the sum
-    of the weights; and the output is rounded.
+    of the weights; and the output is rounded, and may vanish.
     """
     a, tau = (2.0**-53, 2.0**-1022) if dtype == "float64" else (UNIT_ROUNDOFF["float32"], SMALLEST_NORMAL)
     (n, d), m = k.shape[2:], len(w)
@@ -178,4 +178,5 @@ def error_bound(row: Recurrence, q: Array, k: Array, w: Array, dtype: str) -> fl
     least = float((row.q * reached).sum(-1).min())
     vanished = tau * n * (2 * math.sqrt(m) + m)
     moved += vanished / least if least else math.inf
-    return (2 * moved + UNIT_ROUNDOFF[dtype]) * float(np.abs(row.v).max(initial=0.0))
+    largest = float(np.abs(row.v).max(initial=0.0))
+    return (2 * moved + UNIT_ROUNDOFF[dtype]) * largest + vanishing(dtype) if largest else 0.0

@@ -14,21 +14,27 @@ of log decays whose exponential is D_ij:
   whose r is wrong by ρ r̄, with L̄ and r̄ made of sizes as W̄ is. To first order
       |δu| ≤ M (ρ L̄ |u| + ρ r̄),   M = |(I + L)⁻¹|,
   and |δo| is at most ρ W̄ |u| + |W (I + L)⁻¹| (ρ L̄ |u| + ρ r̄).
-* A normalised output N/T errs by δN/|T| + |N/T|·δT/|T|, T being the output whose values are 1.
+* A normalised output N/T errs by (δN + |N/T|·δT)/(|T| − δT), T being the output whose values are 1; where
+  rounding may take all of T, anything may come out, and there is no bound.
 * Row r of the last state is what a query e_r would read after the last token.
+* Each product, decay or feature that is below the smallest normal number τ of float32 may vanish. Of a term
+  that is τ times ((d + |q_i| + |k_j|)·D_ij + 1)·|u_j| + W̄_ij; of the state, whose numbers lose τ when a token
+  is written and when they decay, Σ_c |q_ic|·2 Σ_j D_ij; of a state to start from, its numbers; and of the
+  sums of all that, d + n. A result loses what is below the range of its dtype.
 
-Second-order terms are left out: the bound means something where it is small.
+Second-order terms of the delta rule are left out: its bound means something where it is small.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from kernels.arrays import Array
-from kernels.bounds import LAMBDA, UNIT_ROUNDOFF
+from kernels.bounds import LAMBDA, TAU, UNIT_ROUNDOFF, vanishing
 from kernels.linear.inputs import Recurrence, Result, State
 from kernels.linear.recurrence import Tokens, between, products, start, tokens
 
@@ -41,12 +47,21 @@ def error_bounds(given: Recurrence, state: State | None, dtype: str) -> Result:
     x, s = tokens(given), start(given, state)
     (n, d), sizes = x.k.shape[2:], given.sizes
     if not n:
-        return _finished(given, (x.q @ s, np.zeros_like(x.q @ s)), np.zeros_like(s), dtype)
+        unmoved = _Read(x.q @ s, np.zeros_like(x.q @ s), np.zeros_like(x.q @ s))
+        return _finished(given, unmoved, np.zeros_like(s), dtype)
     walk = _Walk(x, s, _Loss(n, d, 0.0 if dtype == "float32" else TF32_LOSS))
     last_token = np.full(sizes.q_len, n - 1)
     read = walk.read(x.q, np.arange(n) if given.causal else last_token)
-    rows = np.broadcast_to(np.eye(d), (*s.shape[:2], d, d))
-    return _finished(given, read, walk.read(rows, np.full(d, n - 1))[1], dtype)
+    rows = walk.read(np.broadcast_to(np.eye(d), (*s.shape[:2], d, d)), np.full(d, n - 1))
+    return _finished(given, read, rows.moved + rows.lost, dtype)
+
+
+class _Read(NamedTuple):
+    """What queries read, how far rounding may take it, and how much of it may vanish: all [.., m, e]."""
+
+    value: Array
+    moved: Array
+    lost: Array
 
 
 @dataclass(frozen=True)
@@ -82,10 +97,12 @@ class _Walk:
             np.tril(products(sizes, sizes, blurred), -1) @ np.abs(self.u)
             + (loss.of(self.from_first) * sizes) @ np.abs(s)
             + float(loss.of(np.ones(()))) * np.abs(x.v)
+            + self._lost(sizes, self.decay, self.from_first)
+            + TAU
         )
 
-    def read(self, q: Array, at: Array) -> tuple[Array, Array]:
-        """(value, bound) of what queries [.., m, d] read after the tokens ``at`` [m]."""
+    def read(self, q: Array, at: Array) -> _Read:
+        """What queries [.., m, d] read after the tokens ``at`` [m]."""
         decay, from_first = self.decay[..., at, :, :], self.from_first[..., at, :]
         sizes = np.abs(q)
         made = products(q, self.x.k, decay)
@@ -94,19 +111,32 @@ class _Walk:
         bound += (self.loss.of(from_first) * sizes) @ np.abs(self.s)
         if self.inverse is not None and self.slack is not None:
             bound += np.abs(made @ self.inverse) @ self.slack
-        return value, bound
+        return _Read(value, bound, self._lost(sizes, decay, from_first))
+
+    def _lost(self, sizes: Array, decay: Array, from_first: Array) -> Array:
+        """What vanishes of what queries read whose numbers have these sizes [.., m, d]."""
+        u, keys = np.abs(self.u), np.abs(self.x.k)
+        reach, started = decay.max(-1), from_first.max(-1, keepdims=True)  # [.., m, n], [.., m, 1]
+        query = sizes.sum(-1, keepdims=True)
+        terms = reach * (self.loss.d + query + keys.sum(-1)[..., None, :]) + 1 + products(sizes, keys, decay)
+        written = 2 * query * (reach.sum(-1, keepdims=True) + started)
+        from_start = np.abs(self.s).sum(-2, keepdims=True)
+        return np.asarray(TAU * (terms @ u + written + from_start + self.loss.d + self.loss.n))
 
 
-def _finished(given: Recurrence, read: tuple[Array, Array], moved_state: Array, dtype: str) -> Result:
+def _finished(given: Recurrence, read: _Read, moved_state: Array, dtype: str) -> Result:
     """As outputs are, scaled or divided, and rounded to ``dtype``."""
     sizes, u, a = given.sizes, UNIT_ROUNDOFF[dtype], UNIT_ROUNDOFF["float32"]
-    value, moved = read
+    value, moved, lost = read
     states = moved_state[:, :: sizes.heads // sizes.state_heads]
     if not given.normalised:
         scale = abs(given.scale)
-        return Result(scale * (moved + (u + a) * np.abs(value)), State(states))
-    total = np.abs(value[..., -1:])
-    total = np.where(total == 0.0, 1.0, total)
-    out = np.abs(value[..., :-1]) / total
-    moved = moved[..., :-1] / total + out * (moved[..., -1:] / total + u + 2 * a)
-    return Result(moved, State(states[..., :-1], states[..., -1]))
+        rounded = scale * (moved + (u + a) * np.abs(value)) + max(scale, 1.0) * lost
+        return Result(rounded + vanishing(dtype), State(states))
+    total, off = np.abs(value[..., -1:]), moved[..., -1:] + lost[..., -1:]
+    unseen = moved[..., -1:] == 0.0  # of no weight at all: 0, whatever is rounded
+    out = np.abs(value[..., :-1]) / np.where(total == 0.0, 1.0, total)
+    least = np.where(unseen, 1.0, total - off)
+    apart = (moved + lost)[..., :-1] + out * off
+    apart = np.where(least > 0.0, apart / np.where(least > 0.0, least, 1.0), np.inf) + (u + 2 * a) * out
+    return Result(np.where(unseen, 0.0, apart) + vanishing(dtype), State(states[..., :-1], states[..., -1]))

@@ -37,13 +37,10 @@ class Exact:
         k, v = spread(self.k, heads), spread(self.v, heads)
         q = np.asarray(self.q, np.float64)
         allowed = np.tri(q.shape[2], k.shape[2], dtype=bool) if self.causal else True
-        found = [
-            [attend(*head, scale=self.scale, allowed=allowed) for head in zip(*row, strict=True)]
-            for row in zip(q, k, v, strict=True)
-        ]
-        out, matrix = (
-            np.array([[head[name] for head in row] for row in found]) for name in ("out", "weights")
-        )
+        out, matrix = np.zeros((*q.shape[:3], v.shape[3])), np.zeros((*q.shape[:3], k.shape[2]))
+        for head in np.ndindex(q.shape[:2]):
+            found = attend(q[head], k[head], v[head], scale=self.scale, allowed=allowed)
+            out[head], matrix[head] = found["out"], found["weights"]
         return out, matrix
 
     def out(self) -> Array:

@@ -84,7 +84,7 @@ def test_the_body_is_not_changed(name, body):
     assert body == before
 
 
-@pytest.mark.parametrize("lengths", [10**400, [1, -(10**400)]])
+@pytest.mark.parametrize("lengths", [10**400, [1, -(10**400)]], ids=["alone", "in a pair"])
 def test_a_number_that_is_no_length_is_described_and_not_repeated(lengths):
     with pytest.raises(SpecError) as caught:
         SIMULATORS["paged-allocator"].simulate({"workload": {"prompt_len": lengths}})
