@@ -211,7 +211,7 @@ def warm() -> None:
     and none is blamed for memory that a process takes once."""
     for name, engine in ENGINES.items():
         returns = tuple(result for result in ("out", "lse", "weights", "dq") if result in engine.returns)
-        taken_by_default = (*engine.takes, *engine.needs_by_default)
+        taken_by_default = engine.inputs_taken({})
         # Every axis is 2 long, and batch and heads are left out.
         arrays = {taken: np.ones([2] * len(engine.family.axes_of(taken, 2))) for taken in taken_by_default}
         if "dq" in returns:

@@ -113,7 +113,7 @@ def _demands(spec: RunSpec) -> Iterator[Demand]:
             for name, engine in engines
             if engine.family is PLAIN
             # Its own rules say what is missing; another one is no remedy then.
-            and (name == spec.engine or spec.inputs.keys() >= set(engine.needs_by_default))
+            and (name == spec.engine or spec.inputs.keys() >= set(engine.inputs_taken(spec.options.more)))
         )
         yield Demand("/inputs/q", "plain q, k and v", "", plain)
     for feature, pointer, given in features_asked(spec):

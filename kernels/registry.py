@@ -6,7 +6,7 @@ Data only: importing this module imports no engine (and so neither torch nor tri
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
@@ -134,7 +134,8 @@ class Engine:
     options: dict[str, dict[str, Any]] = field(default_factory=dict)  # name -> JSON Schema
     takes: tuple[str, ...] = PLAIN_INPUTS  # what it cannot do without
     computes: str = SOFTMAX  # engines that compute the same can stand in for each other
-    needs_by_default: tuple[str, ...] = ()  # inputs that it takes unless its options say otherwise
+    # Inputs that a choice takes beside these: option → its value → their names.
+    taken_by: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
     findings: dict[str, str] = field(default_factory=dict)  # figures beside its arrays: name -> meaning
     is_double: bool = False  # computes in float64, so that its results are their own yardstick
     is_always_causal: bool = False  # with or without is_causal
@@ -171,6 +172,12 @@ class Engine:
             "computes": self.computes,
             "notes": list(self.notes),
         }
+
+    def inputs_taken(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """All inputs that it cannot do without, with such ``options``; what is left out has its default."""
+        chosen = {name: options.get(name, self.options[name]["default"]) for name in self.taken_by}
+        more = (name for option, value in chosen.items() for name in self.taken_by[option].get(value, ()))
+        return tuple(dict.fromkeys((*self.takes, *more)))
 
     @property
     def family(self) -> Family:
@@ -620,7 +627,17 @@ ENGINES: dict[str, Engine] = {
                     "default": None,
                 },
             },
-            needs_by_default=("w_q", "w_k", "v_a"),
+            taken_by={
+                "score": {
+                    "additive": ("w_q", "w_k", "v_a"),
+                    "dot": (),
+                    "scaled_dot": (),
+                    "general": ("w_general",),
+                    "concat": ("w_concat", "v_a"),
+                    "cosine": (),
+                },
+                "span": {"global": (), "monotonic": (), "predictive": ("w_p", "v_p")},
+            },
             computes="attention by other scores",
             findings={
                 "pairs_scored": "pairs of query and key within windows and masks, in all heads",

@@ -6,16 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kernels.registry import ENGINES
+
 # The inputs of a run that each score, and each span, is made with.
-SCORE_INPUTS: dict[str, tuple[str, ...]] = {
-    "additive": ("w_q", "w_k", "v_a"),
-    "dot": (),
-    "scaled_dot": (),
-    "general": ("w_general",),
-    "concat": ("w_concat", "v_a"),
-    "cosine": (),
-}
-SPAN_INPUTS: dict[str, tuple[str, ...]] = {"global": (), "monotonic": (), "predictive": ("w_p", "v_p")}
+SCORE_INPUTS, SPAN_INPUTS = (ENGINES["scoring"].taken_by[option] for option in ("score", "span"))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from kernels.spec.declared import with_defaults
 from lab import matrices, offers, options
 from lab.forms import POINTERS
 from lab.offers import ARRAYS
+from lab.parameters import is_drawn
 from workers import artifacts
 from workers.models import Run
 
@@ -142,6 +143,7 @@ def beyond_the_form(body: Mapping[str, Any]) -> list[str]:
     pointers = set(POINTERS.values()) | {f"/inputs/{name}" for name in ARRAYS}
     pointers |= {f"/options/{name}" for name in engine.options}
     asked = [f"/{name}/{key}" for name, value in body.items() if isinstance(value, dict) for key in value]
+    pointers |= {f"/inputs/{name}" for name, array in body["inputs"].items() if is_drawn(name, array)}
     missing = [pointer.rpartition("/")[2] for pointer in asked if pointer not in pointers]
     missing += [name for name in body.get("return", []) if name not in offers.results(engine)]
     if not missing:

@@ -24,7 +24,7 @@ from kernels.arrays import DISTRIBUTIONS
 from kernels.registry import Engine
 from kernels.spec import FieldProblem
 from kernels.spec.declared import accepts
-from lab import matrices, offers, options
+from lab import matrices, offers, options, parameters
 from lab.offers import ARRAYS
 from lab.options import literal
 
@@ -249,7 +249,22 @@ class LabForm(forms.Form):
 
     def inputs(self) -> dict[str, Any]:
         read = {"seed": self.seeded_inputs, "upload": self.uploaded_inputs}
-        return read.get(self.source_chosen, self.pasted_inputs)()
+        inputs = read.get(self.source_chosen, self.pasted_inputs)()
+        seed = literal(self.text("seed") or DEFAULTS["seed"])
+        return inputs | parameters.drawn(self.inputs_taken, self.shape_of_queries(inputs), seed)
+
+    @property
+    def inputs_taken(self) -> tuple[str, ...]:
+        """What the engine cannot do without, as its options are."""
+        return self.engine_chosen.inputs_taken(options.chosen(self.engine_chosen.options, self.state))
+
+    def shape_of_queries(self, inputs: Mapping[str, Any]) -> list[int] | None:
+        """None where they are not there, or cannot be read."""
+        given = inputs.get("q")
+        if self.source_chosen != "upload" or given is None:
+            return parameters.shape_of(given)
+        held = (array for file in self.sent if file.id == given["upload"] for array in file.arrays)
+        return next((parameters.shape_of(array) for array in held if array["name"] == given["name"]), None)
 
     def pasted_inputs(self) -> dict[str, Any]:
         inputs = {}
@@ -364,6 +379,11 @@ class LabForm(forms.Form):
     @property
     def results_chosen(self) -> str:
         return ", ".join(map(offers.result_name, self.state.getlist("returns")))
+
+    @property
+    def drawn_inputs(self) -> str:
+        """Which of them the form makes by itself."""
+        return ", ".join(name for name in self.inputs_taken if name not in ARRAYS)
 
     @property
     def other_inputs(self) -> list[offers.Input]:

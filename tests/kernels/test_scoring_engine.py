@@ -402,7 +402,8 @@ def test_flops_are_of_the_pairs_that_are_scored() -> None:
 
 def test_a_worker_warms_it_up() -> None:
     """With the inputs that its defaults need."""
-    assert set(ENGINES["scoring"].needs_by_default) == set(SCORE_INPUTS["additive"])
+    assert ENGINES["scoring"].inputs_taken({}) == ("q", "k", "v", "w_q", "w_k", "v_a")
+    assert ENGINES["scoring"].inputs_taken({"score": "dot", "span": "predictive"})[3:] == ("w_p", "v_p")
     warm()
 
 
