@@ -484,7 +484,53 @@ def test_a_state_that_grows_beyond_all_numbers_is_reported_and_no_error() -> Non
     assert "Engine reference" not in "".join(outcome.notes)  # which computes something else
 
 
+@pytest.mark.filterwarnings("ignore:(invalid value|overflow):RuntimeWarning")
+def test_a_scan_that_grows_beyond_all_numbers_has_no_bound_and_says_why() -> None:
+    body = scan(**STATES)
+    body["inputs"]["a"] = np.full((4, 5, 3), 1e6).tolist()
+    parsed = parse_run(body)
+    outcome = execute(parsed.spec, parsed.arrays)
+    for found in (outcome.numerics, outcome.numerics["arrays"]["state"]):
+        assert found["bound"] == "inf"
+        assert found["within_bound"] is False
+        assert found["nan_count"] > 0
+    for name in ("out", "state"):
+        assert any(f"of {name} are not known in float64 either" in note for note in outcome.notes)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tiny"), [("float32", 1e-25), ("float32", 1e-40), ("float16", 1e-5), ("bfloat16", 1e-38)]
+)
+@pytest.mark.parametrize(
+    "body",
+    [
+        linear(options={"feature_map": "identity"}, **STATES),
+        linear(options={"feature_map": "identity", "normalise": False}, **STATES),
+        linear("log_decay", "beta", options={"feature_map": "identity"}, **STATES),
+        linear(engine="performer"),
+        scan(**STATES),
+    ],
+    ids=["normalised", "sums", "delta", "performer", "scan"],
+)
+@pytest.mark.parametrize("of_all", [False, True], ids=["values", "all"])
+def test_what_vanishes_below_a_dtype_is_within_its_bound(
+    body: Body, dtype: str, tiny: float, of_all: bool
+) -> None:
+    small = {"q", "k", "v", "x", "b", "c"} if of_all else {"v", "x"}
+    inputs = {
+        name: (made(name, given) * (tiny if name in small else 1.0)).tolist()
+        for name, given in body["inputs"].items()
+    }
+    run(body | {"inputs": inputs, "dtype": dtype})
+
+
+def test_the_bound_of_numbers_in_range_is_not_what_may_vanish() -> None:
+    for body in (linear(), linear(engine="performer"), scan()):
+        assert run(body).numerics["bound"] < 1e-4
+
+
 EMPTY = {"b64": "", "dtype": "float32", "shape": [1, 2, 0, 4]}
+NO_DIMS = {"b64": "", "dtype": "float32", "shape": [2, 2, 21, 0]}
 
 
 @pytest.mark.parametrize(
@@ -495,6 +541,12 @@ EMPTY = {"b64": "", "dtype": "float32", "shape": [1, 2, 0, 4]}
         linear(engine="performer", attention={},
                inputs=dict.fromkeys("kv", EMPTY) | {"q": seeded(1, 2, 3, 4)}),
         linear(engine="performer", inputs=dict.fromkeys("qkv", EMPTY)),
+        linear(engine="performer", inputs=dict.fromkeys("qkv", seeded(0, 2, 3, 4)), options={"trials": 6}),
+        *(linear(attention=attention, engine=engine, inputs={"v": NO_DIMS})
+          for engine in ("linear", "performer") for attention in ({}, CAUSAL)),
+        *(linear(inputs={"v": NO_DIMS}, options={"form": form}) for form in ("parallel", "recurrent")),
+        linear(inputs={"v": NO_DIMS}, options={"normalise": False}, **STATES),
+        linear(engine="performer", inputs={"v": NO_DIMS}, options={"trials": 6}),
         *(linear(engine=engine, inputs=dict.fromkeys("qkv", seeded(0, 2, 3, 4)))
           for engine in ("linear", "performer")),
         scan(inputs=dict.fromkeys(("x", "b", "c", "delta"), seeded(0, 2, 3, 4))
