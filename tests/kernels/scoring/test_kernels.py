@@ -100,6 +100,18 @@ def test_bounds_are_close_enough_to_notice_a_mistake(name, most):
     assert off["scores"].max() < most * np.abs(found["scores"]).max()
 
 
+def test_bounds_of_general_hold_what_tensor_cores_lose():
+    """The interpreter has no TF32: here 13 bits of q W are cut off, as in a run of 16 bits."""
+    given = case("general", dtype="float16")
+    projected = (given.q.astype(np.float64) @ given.parameters["w_general"]).astype(np.float32)
+    cut = (projected.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    scores = cut.astype(np.float64) @ np.swapaxes(given.k, 2, 3)  # one key head for all
+    (wanted, off), (_, full) = with_bounds(given, "float16"), with_bounds(given, "float32")
+    error = np.abs(scores - wanted["scores"])
+    assert (error <= off["scores"]).all()
+    assert (error > full["scores"]).any()
+
+
 @pytest.mark.parametrize("span", SPANS)
 def test_masks_and_biases_decide_as_they_do_for_flash(span):
     """Booleans for each pair, rows that see nothing, and numbers that are added, −∞ among them."""
@@ -347,6 +359,14 @@ def test_tiles_of_keys_that_no_window_reaches_are_not_read(name):
     given.k[:, :, 32:] = given.v[:, :, 32:] = np.nan
     found = computed(given, wanted=("out", "lse"))
     np.testing.assert_array_equal(found["out"], wanted["out"])
+
+
+def test_a_tile_that_a_window_reaches_with_one_key_is_read():
+    """Query 15 sees key 32, the first of the second tile; query 48 sees key 31, the last of the first."""
+    for n, m in ((16, 40), (52, 60)):
+        given = case("dot", "monotonic", n=n, m=m, half_width=17.0)
+        found = computed(given, wanted=("out", "lse"))  # the share of a window would take every tile
+        np.testing.assert_allclose(found["out"], by_formula(given)["out"], atol=1e-5)
 
 
 def test_hidden_numbers_are_made_once_or_for_each_tile():
