@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from django.http import HttpRequest
 
 from api import pure
+from api.callers import Caller
 from api.errors import Problem
 from classroom import people
 from workers import quotas
@@ -21,9 +22,9 @@ class Busy(Exception):
 
 
 @contextmanager
-def computing(request: HttpRequest) -> Iterator[None]:
-    """Compute inside. Raises Busy, having computed nothing."""
-    caller = people.caller(request)
+def computing(request: HttpRequest, caller: Caller | None = None) -> Iterator[None]:
+    """Compute inside, charged to whoever is signed in, or to `caller`. Raises Busy, with nothing computed."""
+    caller = caller or people.caller(request)
     quota = quotas.computing(anonymous=caller.is_anonymous)
     try:
         counted = quotas.enter(quota, caller.scope)

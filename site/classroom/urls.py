@@ -3,6 +3,7 @@ from django.urls import path, re_path
 from classroom import recipes
 from classroom.accounts import views as accounts
 from classroom.authoring import views as authoring
+from classroom.checks import views as checks
 from classroom.students import views as students
 from classroom.teaching import regrades, views, ways_in, webhooks
 
@@ -18,6 +19,9 @@ urlpatterns = [
     path("account/tokens/", accounts.tokens, name="tokens"),
     path("account/tokens/<int:token_id>/revoke/", accounts.revoke, name="revoke"),
     path("recipes/", recipes.page, name="recipes"),
+    path("problems/", checks.problems, name="problems"),
+    path("problems/<slug:slug>/", checks.problem, name="problem"),
+    path("problems/<slug:slug>/check/", checks.check, name="check"),
     path("hand-in/<str:assignment_id>/", students.hand_in, name="hand-in"),
     path(f"{SUBMISSION}/", students.submission, name="submission"),
     path(f"{SUBMISSION}/live/", students.live, name="submission-live"),

@@ -8,13 +8,14 @@ On top of CommonMark, tables and typographic quotes:
 * `[@key]` cites a source that the page's front matter lists;
 * `::: figure name [part]` … `:::` places a figure with its caption;
 * `::: symbols` … `:::` lists the page's symbols, tied to the figure;
+* `::: check slug [case]` … `:::` is a case of a problem of the course, to be filled in and checked;
 * `::: question …` folds an answer, `::: wrong …` holds a misconception, `::: note` sets a paragraph apart.
 
 Whatever cannot be resolved is a ContentError with file and line.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,8 +35,8 @@ from concepts.maths import MathsError, to_mathml
 FACT = re.compile(r"\{fact:([a-z0-9-]+)\}")
 LINK = re.compile(r"\[\[([a-z0-9-]+)(?:\|([^\]\n]+))?\]\]")
 CITE = re.compile(r"\[@([a-z0-9-]+)\]")
-ENDS = {"figure": "</figcaption></figure>\n", "symbols": "", "question": "</details>\n"}
-CONTAINERS = ("figure", "symbols", "question", "wrong", "note")
+ENDS = {"figure": "</figcaption></figure>\n", "symbols": "", "check": "", "question": "</details>\n"}
+CONTAINERS = ("figure", "symbols", "check", "question", "wrong", "note")
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,17 @@ class Slot:
 
     figure: str
     part: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """A place for a case of a problem, to be filled in."""
+
+    slug: str
+    case: str
+
+
+Piece = str | Slot | Check
 
 
 @dataclass(frozen=True)
@@ -72,6 +84,7 @@ class Context:
     figures: Mapping[str, frozenset[str]]  # name → parts
     symbols: Sequence[Symbol]
     figure_id: str = ""
+    can_check: Callable[[str, str], bool] = lambda _slug, _case: False
     used: dict[str, set[str]] = field(
         default_factory=lambda: {"facts": set(), "links": set(), "sources": set()}
     )
@@ -80,7 +93,7 @@ class Context:
         return ContentError(self.file, self.first_line + (line or 0), message)
 
 
-def render(text: str, context: Context) -> tuple[list[str | Slot], list[Heading]]:
+def render(text: str, context: Context) -> tuple[list[Piece], list[Heading]]:
     """The body as stretches of HTML and slots, and its headings of the second level."""
     md = _parser()
     env: dict[str, Any] = {"context": context}
@@ -190,6 +203,10 @@ def _check_container(token: Token, line: int | None, context: Context) -> None:
         name, _space, part = argument.strip().partition(" ")
         if name not in context.figures or part not in context.figures[name]:
             raise context.error(line, f"there is no figure “{argument.strip()}”")
+    elif kind == "check":
+        slug, _space, case = argument.strip().partition(" ")
+        if not context.can_check(slug, case):
+            raise context.error(line, f"“{argument.strip()}” is no problem that can be filled in")
     elif kind in ("question", "wrong") and not argument.strip():
         raise context.error(line, f"::: {kind} needs its words on the same line")
 
@@ -201,17 +218,20 @@ def _container(renderer: Any, tokens: Sequence[Token], index: int, options: Any,
         return ENDS.get(kind, "</aside>\n")
     argument = str(token.meta["argument"])
     words = str(_inline(argument, env))
+    html = '<aside class="callout">\n'
     if kind == "figure":
         name, _space, part = argument.partition(" ")
         css = "figure figure-part" if part else "figure"
-        return f'<figure class="{css}">\x00{name} {part}\x00<figcaption>'
-    if kind == "symbols":
-        return _symbols(env["context"])
-    if kind == "question":
-        return f'<details class="fold question"><summary>{words}</summary>\n'
-    if kind == "wrong":
-        return f'<aside class="callout callout-warn wrong"><p class="wrong-claim">{words}</p>\n'
-    return '<aside class="callout">\n'
+        html = f'<figure class="{css}">\x00{name} {part}\x00<figcaption>'
+    elif kind == "check":
+        html = f"\x00check:{argument}\x00"
+    elif kind == "symbols":
+        html = _symbols(env["context"])
+    elif kind == "question":
+        html = f'<details class="fold question"><summary>{words}</summary>\n'
+    elif kind == "wrong":
+        html = f'<aside class="callout callout-warn wrong"><p class="wrong-claim">{words}</p>\n'
+    return html
 
 
 def _inline(text: str, env: dict[str, Any]) -> str:
@@ -234,15 +254,16 @@ def _symbols(context: Context) -> str:
     return '<dl class="symbols">' + "".join(items) + "</dl>\n"
 
 
-def _split(html: str) -> list[str | Slot]:
-    pieces: list[str | Slot] = []
+def _split(html: str) -> list[Piece]:
+    pieces: list[Piece] = []
     for n, piece in enumerate(html.split("\x00")):
         if n % 2:
             name, _space, part = piece.partition(" ")
-            pieces.append(Slot(name, part))
+            kind, _colon, slug = name.rpartition(":")
+            pieces.append(Check(slug, part) if kind == "check" else Slot(name, part))
         else:
             pieces.append(piece)
     return pieces
 
 
-__all__ = ["Context", "Heading", "Slot", "Symbol", "render"]
+__all__ = ["Check", "Context", "Heading", "Piece", "Slot", "Symbol", "render"]

@@ -15,9 +15,10 @@ import yaml
 from django.conf import settings
 from django.utils.translation import override
 
+from classroom.checks import library
 from concepts.errors import ContentError
 from concepts.figures import registry
-from concepts.markup import Context, Heading, Slot, Symbol, render
+from concepts.markup import Check, Context, Heading, Piece, Slot, Symbol, render
 
 CONTENT = Path(__file__).resolve().parent / "content"
 REQUIRED = ("title", "part", "summary", "covers", "sources")
@@ -63,7 +64,7 @@ class Page:
     prerequisites: tuple[Entry, ...]
     next: tuple[Entry, ...]
     sources: tuple[Source, ...]
-    pieces: tuple[str | Slot, ...]
+    pieces: tuple[Piece, ...]
     headings: tuple[Heading, ...]
     facts: frozenset[str]
     words: int
@@ -71,6 +72,10 @@ class Page:
     @property
     def figures(self) -> frozenset[str]:
         return frozenset(piece.figure for piece in self.pieces if isinstance(piece, Slot))
+
+    @property
+    def has_checks(self) -> bool:
+        return any(isinstance(piece, Check) for piece in self.pieces)
 
 
 @dataclass(frozen=True)
@@ -139,6 +144,7 @@ def load_page(path: Path, listed: Mapping[str, Entry]) -> Page:
         written=frozenset(slug for slug, entry in listed.items() if entry.written),
         sources={key: vars(bibliography[key]) for key in front["sources"]},
         figures={name: figure.parts for name, figure in figures.items()},
+        can_check=library.can_be_filled_in,
         symbols=[Symbol(**symbol) for symbol in front.get("symbols", [])],
         figure_id=front.get("figure", ""),
     )
@@ -183,7 +189,7 @@ def _check_front(path: Path, front: Any, text: str, listed: Mapping[str, Entry])
         raise fail("title", f"the table of contents calls this page “{listed[path.stem].title}”")
 
 
-def _count_words(pieces: list[str | Slot]) -> int:
+def _count_words(pieces: list[Piece]) -> int:
     html = " ".join(piece for piece in pieces if isinstance(piece, str))
     html = re.sub(r"<math.*?</math>", "x", html, flags=re.DOTALL)
     return len(re.sub(r"<[^>]+>", " ", html).split())

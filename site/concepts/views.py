@@ -14,8 +14,9 @@ from django.utils.safestring import mark_safe
 from django.utils.translation import get_language
 from django.views.decorators.http import require_safe
 
+from classroom.checks import embed
 from concepts.figures import Figure, Links, registry
-from concepts.markup import Slot
+from concepts.markup import Check, Piece
 from concepts.pages import Book, Page, book
 
 FIGURES = registry()
@@ -52,7 +53,7 @@ def home(request: HttpRequest) -> HttpResponse:
 def concept(request: HttpRequest, slug: str) -> HttpResponse:
     page = _page(slug)
     state = state_of(request)
-    body = "".join(_place(piece, state, page) for piece in page.pieces)
+    body = "".join(_place(request, piece, state, page) for piece in page.pieces)
     shelf = current_book()
     context = {
         "page": page,
@@ -70,9 +71,11 @@ def _page(slug: str) -> Page:
         raise Http404(slug) from None
 
 
-def _place(piece: str | Slot, state: Mapping[str, str], page: Page) -> str:
+def _place(request: HttpRequest, piece: Piece, state: Mapping[str, str], page: Page) -> str:
     if isinstance(piece, str):
         return piece
+    if isinstance(piece, Check):
+        return embed.render(request, piece.slug, piece.case, reverse("concepts:concept", args=[page.slug]))
     return render_figure(piece.figure, piece.part, state, page)
 
 

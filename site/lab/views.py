@@ -32,6 +32,12 @@ View = Callable[..., HttpResponse]
 # --- The form -------------------------------------------------------------------------------------
 
 
+def too_large(request: HttpRequest) -> bool:
+    """Whether a body is longer than any that is read, as far as it says so itself."""
+    declared = request.META.get("CONTENT_LENGTH") or "0"
+    return declared.isdigit() and int(declared) > settings.MAX_BODY_BYTES
+
+
 def bounded(view: View) -> View:
     """Refuse a body that is too long before anything (the CSRF check included) reads it."""
     protected = csrf_protect(view)
@@ -39,8 +45,7 @@ def bounded(view: View) -> View:
     @csrf_exempt
     @wraps(view)
     def bounded_view(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        declared = request.META.get("CONTENT_LENGTH") or "0"
-        if declared.isdigit() and int(declared) > settings.MAX_BODY_BYTES:
+        if too_large(request):
             return render(request, "lab/refused.html", {"limit": settings.MAX_BODY_BYTES >> 20}, status=413)
         return protected(request, *args, **kwargs)
 

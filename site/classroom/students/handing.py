@@ -20,8 +20,8 @@ from api import strict_json
 from api.uploads import arrayfiles
 from kernels.arrays import float32_to_bfloat16
 from kernels.grading.answers import Answers, read_answers
-from kernels.grading.judge import sent_shape
 from kernels.grading.model import Problem
+from kernels.grading.shapes import sent_shape
 from kernels.spec import FieldProblem, SpecError
 from kernels.spec.problems import all_of
 from lab import matrices

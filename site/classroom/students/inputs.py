@@ -11,8 +11,8 @@ from django.utils.translation import ngettext
 from classroom import words
 from classroom.students.access import Desk
 from kernels.grading import traces
-from kernels.grading.judge import sent_shape
 from kernels.grading.model import Case, Problem
+from kernels.grading.shapes import sent_shape
 from lab import arrays, fork, heatmap
 from workers.grading import judging
 
@@ -69,12 +69,15 @@ def array_page(name: str, array: np.ndarray, case: Case) -> dict[str, Any]:
         matrix = array[(0,) * (array.ndim - 2)] if array.size else np.zeros((0, 0))
     flat = matrix.reshape(1, -1) if matrix.ndim < 2 else matrix
     part = arrays.window(flat, ROWS, COLUMNS)
+    # Whole numbers throughout need no decimals.
+    is_whole = array.dtype.kind == "f" and bool(np.isfinite(array).all() and (array == array.round()).all())
+    dtype = np.dtype(np.int64) if is_whole else array.dtype
     return {
         "name": name,
         "shape": times(array.shape),
         "dtype": array.dtype.name,
         "is_letter": name in ("q", "k", "v"),
-        "rows": [[heatmap.written(value, array.dtype) for value in row] for row in part.values],
+        "rows": [[heatmap.written(value, dtype) for value in row] for row in part.values],
         "columns": range(part.values.shape[1]),
         "is_flat": matrix.ndim < 2,
         "note": _note(array, part),

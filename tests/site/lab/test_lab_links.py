@@ -4,6 +4,7 @@ from html.parser import HTMLParser
 from urllib.parse import urldefrag, urljoin
 
 import pytest
+from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
 
@@ -55,10 +56,19 @@ def operations(client):
 
 
 @pytest.mark.parametrize(
-    "address", ["/en/", "/en/lab/", *(f"/en/concepts/{slug}/" for slug in book("en").pages)]
-)
+    "address",
+    [
+        "/en/", "/en/lab/", "/en/problems/", "/en/problems/by-hand/",
+        *(f"/en/concepts/{slug}/" for slug in book("en").pages),
+    ],
+)  # fmt: skip
 def test_every_link_of_a_page_leads_somewhere(address):
     assert broken(Client(), address) == []
+
+
+def test_every_link_of_a_problem_leads_somewhere():
+    call_command("load_problems", verbosity=0)
+    assert broken(Client(), "/en/problems/rope/") == []
 
 
 def test_every_link_of_a_run_leads_somewhere(submit, finish, seeded):
