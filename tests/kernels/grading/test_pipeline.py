@@ -77,6 +77,20 @@ def test_some_rows_are_the_rows_of_all(rows: tuple[int, ...]) -> None:
         np.testing.assert_allclose(few[name], expected, rtol=1e-13, atol=1e-13, err_msg=name)
 
 
+def test_a_sink_far_above_every_score_does_not_overflow() -> None:
+    body = {
+        "engine": "reference",
+        "inputs": {name: {"seed": 4, "shape": [1, 2, 5, 4]} for name in ("q", "k", "v")},
+        "attention": {"is_causal": True, "sinks": [5e3, -5e3]},
+    }
+    parsed = parse_run(body)
+    spec, arrays = parsed.spec, materialise(parsed.spec, parsed.arrays)
+    got = attend(resolve(spec, {name: array[None] for name, array in arrays.items()}))
+    for name, expected in reference(spec, arrays, ("out", "lse", "weights")).items():
+        np.testing.assert_allclose(got[name][0], expected, rtol=1e-12, atol=1e-12)
+    assert (got["lse"][0, 0, 0] == 5e3).all()
+
+
 def test_grading_needs_neither_torch_nor_django() -> None:
     modules = "kernels.grading.judge, kernels.grading.mutants"
     code = f"import sys, {modules}; assert not {{'torch', 'triton', 'django'}} & set(sys.modules)"
