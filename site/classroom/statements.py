@@ -53,6 +53,7 @@ def _parser() -> MarkdownIt:
     md.add_render_rule("table_open", lambda *_: '<div class="table-wrap"><table class="table">\n')
     md.add_render_rule("table_close", lambda *_: "</table></div>\n")
     md.add_render_rule("link_open", _link)
+    md.add_render_rule("fence", _fence)
     for kind in ("heading_open", "heading_close"):
         md.add_render_rule(kind, _heading)
     return md
@@ -100,6 +101,11 @@ def _link(renderer: Any, tokens: Sequence[Token], index: int, options: Any, env:
         token.attrSet("href", "#")
     token.attrSet("rel", "noopener nofollow ugc")
     return str(renderer.renderToken(tokens, index, options, env))
+
+
+def _fence(renderer: Any, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
+    """Code that is wider than its box is scrolled, by keyboard too."""
+    return str(renderer.fence(tokens, index, options, env)).replace("<pre>", '<pre tabindex="0">', 1)
 
 
 def _heading(renderer: Any, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:

@@ -36,6 +36,7 @@ def test_the_page_has_every_recipe_and_all_their_files_with_the_address_of_this_
         assert content.strip() in text, "what is shown is what is downloaded"
     assert recipes.EXAMPLE not in text
     assert "http://127.0.0.1:8123/client/attention_lab.py" in text
+    assert "<pre><code" not in text, "what is scrolled can be reached by keyboard"
 
 
 @pytest.mark.parametrize(
