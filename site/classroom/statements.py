@@ -37,9 +37,16 @@ ATTRIBUTES = frozenset(
 
 
 @lru_cache(maxsize=256)
-def to_html(text: str) -> SafeString:
-    """Headings begin below those of the page that shows it."""
-    return SafeString(_parser().render(text))  # made of escaped text and the elements above
+def to_html(text: str, below: int = 1) -> SafeString:
+    """Its headings, whatever their levels, begin one below that of the page's, and leave none out."""
+    env: dict[str, Any] = {}
+    md = _parser()
+    tokens = md.parse(text, env)
+    levels = sorted({token.tag for token in tokens if token.type == "heading_open"})
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(6, below + 1 + levels.index(token.tag))}"
+    return SafeString(md.renderer.render(tokens, md.options, env))  # of escaped text and the elements above
 
 
 @cache
@@ -50,12 +57,15 @@ def _parser() -> MarkdownIt:
     md.use(dollarmath_plugin, allow_space=False, double_inline=True)
     for kind in ("math_inline", "math_inline_double", "math_block"):
         md.add_render_rule(kind, _formula)
-    md.add_render_rule("table_open", lambda *_: '<div class="table-wrap"><table class="table">\n')
+    # What is wider than its box is scrolled, by keyboard too.
+    md.add_render_rule(
+        "table_open", lambda *_: '<div class="table-wrap" tabindex="0"><table class="table">\n'
+    )
+    for kind in ("th_open", "th_close"):
+        md.add_render_rule(kind, _header_cell)
     md.add_render_rule("table_close", lambda *_: "</table></div>\n")
     md.add_render_rule("link_open", _link)
     md.add_render_rule("fence", _fence)
-    for kind in ("heading_open", "heading_close"):
-        md.add_render_rule(kind, _heading)
     return md
 
 
@@ -84,6 +94,8 @@ def mathml(source: str, *, display: bool = False) -> str:
         element.tag = name
         for attribute in set(element.attrib) - ATTRIBUTES:
             del element.attrib[attribute]
+    if display:
+        root.set("tabindex", "0")
     return ET.tostring(root, encoding="unicode")
 
 
@@ -108,7 +120,10 @@ def _fence(renderer: Any, tokens: Sequence[Token], index: int, options: Any, env
     return str(renderer.fence(tokens, index, options, env)).replace("<pre>", '<pre tabindex="0">', 1)
 
 
-def _heading(renderer: Any, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
+def _header_cell(renderer: Any, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
+    """A header that says nothing is none."""
     token = tokens[index]
-    token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
+    words = tokens[index + (1 if token.nesting > 0 else -1)].content
+    if not words.strip():
+        token.tag = "td"
     return str(renderer.renderToken(tokens, index, options, env))

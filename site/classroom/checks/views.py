@@ -73,7 +73,7 @@ def problem(request: HttpRequest, slug: str) -> HttpResponse:
         "is_drawn": any(case.is_drawn and case.seed is None for case in asked.cases),
         "statement": statements.to_html(asked.statement),
         "hints": [statements.to_html(hint) for hint in asked.hints],
-        "solution": statements.to_html(asked.solution),
+        "solution": statements.to_html(asked.solution, below=2),
         "cases": _cases(asked, seed),
         "exercise": None if form else embed.render(request, slug, "", request.path),
         "form": form,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from classroom.statements import ELEMENTS, to_html
 
 ALLOWED = ELEMENTS | {
-    "p", "a", "em", "strong", "code", "pre", "ul", "ol", "li", "br", "hr", "blockquote", "h3", "h4", "h5",
-    "h6", "div", "table", "thead", "tbody", "tr", "th", "td",
+    "p", "a", "em", "strong", "code", "pre", "ul", "ol", "li", "br", "hr", "blockquote", "h2", "h3", "h4",
+    "h5", "h6", "div", "table", "thead", "tbody", "tr", "th", "td",
 }  # fmt: skip
 HARMFUL = [
     "<script>alert(1)</script>",
@@ -58,9 +58,9 @@ def test_what_is_meant_is_shown():
     html = to_html(
         "## Do\n\nFind $\\frac{QK^\\top}{\\sqrt d}$ and\n\n$$x^2$$\n\n- *one*\n\n|a|\n|-|\n|`b`|\n"
     )
-    assert "<h4>Do</h4>" in html
+    assert "<h2>Do</h2>" in html
     assert "<mfrac>" in html
-    assert '<math display="block">' in html
+    assert '<math display="block" tabindex="0">' in html
     assert "<em>one</em>" in html
     assert '<table class="table">' in html
 
@@ -70,4 +70,16 @@ def test_a_formula_that_cannot_be_shown_stands_there_as_it_was_written():
 
 
 def test_a_formula_between_double_dollars_is_shown_apart_wherever_it_stands():
-    assert '<math display="block">' in to_html("It is $$x+y$$ for all.")
+    assert '<math display="block"' in to_html("It is $$x+y$$ for all.")
+
+
+def test_headings_follow_the_page_and_leave_no_level_out():
+    text = "### One\n\n###### Two\n\n### Three\n"
+    assert re.findall(r"<(h\d)>", to_html(text)) == ["h2", "h3", "h2"]
+    assert re.findall(r"<(h\d)>", to_html(text, below=3)) == ["h4", "h5", "h4"]
+
+
+def test_a_header_that_says_nothing_is_no_header():
+    html = to_html("| | key 1 |\n|---|---|\n| query 1 | 0.4 |\n")
+    assert html.count("<th>") == 1
+    assert "<td></td>" in html
