@@ -247,7 +247,7 @@ def grades_file(request: HttpRequest, row: Assignment, form: str) -> HttpRespons
     if form == "csv":
         text = reports.to_csv(COLUMNS, found)
         return HttpResponse(text, content_type="text/csv; charset=utf-8", headers=headers)
-    document = {"assignment": row.id, "score_policy": row.score_policy, "grades": found}
+    document = {"assignment": row.id, "score_policy": row.score_policy, "results": found}
     return HttpResponse(JSONRenderer().render(document), content_type="application/json", headers=headers)
 
 

@@ -1,11 +1,15 @@
 """The course for everybody: exercises filled in on a page, and whole problems, judged without an account."""
 
 import io
+import os
 import re
+import subprocess
+import sys
 from html import unescape
 
 import numpy as np
 import pytest
+from django.conf import settings
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.management import call_command
 from django.test import Client
@@ -235,3 +239,27 @@ def test_other_numbers_are_another_address(client):
     second = client.get(f"{PROBLEMS}rope/{link.split('#')[0]}").content.decode()
     cell = r'<table class="matrix">.*?<td>([^<]+)</td>'
     assert re.search(cell, first, re.DOTALL)[1] != re.search(cell, second, re.DOTALL)[1]
+
+
+def test_the_pages_of_the_classroom_load_no_torch():
+    """The web process must not: it would take seconds to start, and gigabytes."""
+    script = (
+        "import sys, django; from django.conf import settings\n"
+        "settings.STORAGES['staticfiles'] = "
+        "{'BACKEND': 'django.contrib.staticfiles.storage.StaticFilesStorage'}\n"
+        "django.setup(); from django.test import Client\n"
+        "client = Client(SERVER_NAME='localhost')\n"
+        f"assert client.get({CONCEPT!r}, {cells(out=OUT)!r}).status_code == 200\n"
+        "import config.urls\n"
+        "print(*sorted({'torch', 'triton'} & sys.modules.keys()))\n"
+    )
+    root = settings.ROOT
+    paths = os.pathsep.join([str(root), str(root / "site")])
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
