@@ -30,8 +30,8 @@ run: $(RUNTIME) ## The whole product at http://127.0.0.1:8000 (PORT and ATTENTIO
 test: $(DEV) ## Every test: SQLite and PostgreSQL, real workers, a real browser
 	@sh tests/support/system.sh chromium postgresql redis-server
 	@$(PY) -m pytest $(ARGS)
-	@$(call say,The tests of the run row and its queue once more on PostgreSQL)
-	@$(PY) -m pytest --database postgres tests/workers tests/api
+	@$(call say,The tests of rows, their queue and their pages once more on PostgreSQL)
+	@$(PY) -m pytest --database postgres tests/workers tests/api tests/site/classroom
 
 test-quick: $(DEV) ## The tests that need no browser, no killed process and no second database
 	@$(PY) -m pytest tests/kernels tests/workers tests/api tests/site $(ARGS)

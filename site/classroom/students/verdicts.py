@@ -18,12 +18,21 @@ from lab import units
 from lab.heatmap import number
 from workers.grading.models import State, Submission
 
+# In the order of their columns: PostgreSQL keeps no order of keys.
 AXES = {
     "batch": lazy("batch"),
     "head": lazy("head"),
     "query": lazy("query"),
     "key": lazy("key"),
     "dim": lazy("dim"),
+    "sequence": lazy("sequence"),
+    "block": lazy("block"),
+    "run": lazy("run"),
+    "draft": lazy("draft"),
+    "token": lazy("token"),
+    "copy": lazy("copy"),
+    "place": lazy("place"),
+    "side": lazy("side"),
 }
 
 
@@ -126,9 +135,9 @@ def worst(numerics: Mapping[str, Any]) -> dict[str, Any] | None:
     cells = numerics.get("worst") or []
     if not cells:
         return None
-    axes = [axis for axis in cells[0]["index"] if _varies(axis, cells)]
+    axes = [axis for axis in AXES if axis in cells[0]["index"] and _varies(axis, cells)]
     return {
-        "axes": [AXES.get(axis, axis) for axis in axes],
+        "axes": [AXES[axis] for axis in axes],
         "rows": [
             {
                 "index": [cell["index"][axis] for axis in axes],

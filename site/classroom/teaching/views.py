@@ -4,7 +4,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.db.models import Count, Prefetch, QuerySet
-from django.db.models.fields.json import KT
+from django.db.models.fields.json import KT, KeyTextTransform
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -50,7 +50,7 @@ def home(request: HttpRequest) -> HttpResponse:
     given = Assignment.objects.filter(owner=owner).annotate(
         students=Count("submissions__user_ref", distinct=True),
         handed_in=Count("submissions"),
-        problem_title=KT("problem_version__body__title"),
+        problem_title=KeyTextTransform("title", "problem_version__body"),
     )
     context = {
         "assignments": [assignment_row(row) for row in given],

@@ -6,7 +6,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.db.models.fields.json import KT
+from django.db.models.fields.json import KeyTextTransform
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
@@ -53,7 +53,7 @@ class WebhookForm(BodyForm):
     def __init__(self, owner: str, data: Any = None) -> None:
         super().__init__(data)
         given = Assignment.objects.filter(owner=owner)
-        found = given.values_list("id", "title", KT("problem_version__body__title"))
+        found = given.values_list("id", "title", KeyTextTransform("title", "problem_version__body"))
         titles = [(pk, title or problem_title) for pk, title, problem_title in found]
         self.fields["assignment"].choices = [("", _("all assignments")), *titles]  # type: ignore[attr-defined]
 

@@ -305,6 +305,16 @@ def test_a_wrong_answer_is_explained(course):
     assert float(cells[3]) == pytest.approx(c.answers()["small"][0, 0, query, dim], abs=6e-5)
 
 
+def test_every_axis_that_an_answer_can_have_has_a_column():
+    from classroom.students.verdicts import AXES
+    from kernels.grading import report, traces
+
+    named = [*report.AXES.values(), report.PAIRS, *traces.AXES.values()]
+    assert {axis for axes in named for axis in axes} <= AXES.keys()
+    for axes in named:
+        assert list(axes) == [axis for axis in AXES if axis in axes]
+
+
 def test_a_hidden_case_shows_nothing_of_itself(course):
     c = course(HIDDEN)
     submission = c.hand_in(answers=c.answers(scaled=False))

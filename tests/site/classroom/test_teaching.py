@@ -142,6 +142,14 @@ def test_publishing_grades_shows_what_was_hidden_until_then(teacher, course):
     assert "test-hidden" in c.page(submission)
 
 
+def test_an_assignment_without_a_title_goes_by_that_of_its_problem(teacher, course):
+    c = course()
+    c.hand_in("ada")
+    assert re.search(r"Attention, plainly open 1 student 1 submission", text(teacher.get(HOME)))
+    for address in (of(c), HOOKS, c.desk().address()):
+        assert "Attention, plainly" in text(teacher.get(address)), address
+
+
 # --- How it stands ---------------------------------------------------------------------------
 
 
