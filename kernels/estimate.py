@@ -17,7 +17,7 @@ from kernels.flash.tiles import choose_tiles, padded_dim
 from kernels.flash.visits import visits
 from kernels.integers import ceil_div
 from kernels.mla.forms import largest_tile, multiply_adds, work
-from kernels.registry import ENGINES, is_causal, pricing_of
+from kernels.registry import ENGINES, SOFTMAX, is_causal, pricing_of
 from kernels.spec.model import RunSpec
 from kernels.spec.results import MATRICES
 
@@ -75,7 +75,7 @@ EXPANDED_BYTES = 32.0  # of each, parts and whole in float64, and the engine's o
 QUANTISED_SECONDS, QUANTISED_BYTES = 4e-7, 80.0  # of each number: made a code, decoded, and its error bounded
 DECODED_SECONDS = 6e-8  # of each number of K or V that a kernel loads
 ROW_SECONDS, ROW_BYTES = 1e-7, 80.0
-RESULT_SECONDS, COMPARED_BYTES = 2e-8, 32.0
+RESULT_SECONDS, COMPARED_BYTES = 6e-8, 32.0  # of each comparison of a number
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,14 @@ def _fixed_seconds(spec: RunSpec) -> float:
     seeded = sum(given.elements for given in spec.inputs.values() if given.source == "seed")
     operands = ROTATED_SECONDS * _rotated(spec) + GATHERED_SECONDS * _gathered(spec)
     operands += PATTERN_SECONDS * _pattern_pairs(spec) + QUANTISED_SECONDS * _quantised(spec)
-    results = RESULT_SECONDS * sum(_computed(spec).values())
+    again = counts.result_elements(spec, "out") if _is_compared(spec) else 0
+    results = RESULT_SECONDS * (sum(_computed(spec).values()) + again)
     return FIXED_SECONDS + GENERATED_SECONDS * seeded + operands + results
+
+
+def _is_compared(spec: RunSpec) -> bool:
+    """Whether there is exact attention to stand beside the run."""
+    return ENGINES[spec.engine].computes != SOFTMAX or spec.attention.is_sparse
 
 
 def _quantised(spec: RunSpec) -> int:

@@ -37,6 +37,9 @@ FEATURE_AGAIN, SCANNED_AGAIN, SCAN_LOOP = 1e-6, 4e-7, 3e-4
 PAIR_BYTES, SCANNED_BYTES, FEATURE_BYTES, FEATURE_AGAIN_BYTES, TILE_BYTES = 160.0, 300.0, 24.0, 64.0, 40.0
 RANKED, TRIED_BYTES = 2e-9, 64.0
 TRIED_WEIGHT, TRIED_PRODUCT, TRIED_FEATURE, TRIED_COUNTS = 7e-8, 1e-10, 2e-8, 4
+TRIED_VALUE, TRIED_STATE = 8e-8, 1e-8  # a number of values and outputs; of the states, which are made too
+HELD, HELD_AGAIN = 3e-8, 6e-8  # a number of a state, when a chunk is added to it
+DRAWN, ORTHOGONAL, DRAWN_BYTES = 4e-7, 3e-10, 64.0  # a number of a direction; QR, of d³ to a block of them
 REFERENCE_NUMBERS = 2**19  # of the states of all tokens, which the reference of a scan holds at once
 
 
@@ -73,7 +76,8 @@ def reference_seconds(spec: RunSpec) -> float:
     ranked = RANKED * weights(spec) * (spec.kv_len + 64) if is_ranked(spec) else 0.0
     if spec.engine == "performer":
         again = FEATURE_AGAIN * _features(spec) + LOOP * states * (spec.kv_len + 1)
-        return again + ranked + _trial_seconds(spec)
+        again += HELD_AGAIN * _added(spec)
+        return again + ranked + _trial_seconds(spec) + _drawing_seconds(spec)
     if spec.engine == "scan":
         slices = spec.batch * spec.num_heads * ceil_div(_numbers_of_head(spec), REFERENCE_NUMBERS)
         return SCANNED_AGAIN * spec.q_len * state_numbers(spec) + SCAN_LOOP * slices * spec.q_len
@@ -87,7 +91,9 @@ def reference_seconds(spec: RunSpec) -> float:
 def engine_bytes(spec: RunSpec) -> float:
     """What the engine holds at once beside inputs and results."""
     if spec.engine == "performer":
-        return FEATURE_BYTES * _features(spec) * (2 if spec.dtype == "float64" else 1)
+        item = 8 if spec.dtype == "float64" else 4
+        held = _values_held(spec, spec.batch * spec.num_heads)
+        return FEATURE_BYTES * _features(spec) * item / 4 + 3 * item * held + DRAWN_BYTES * _drawn(spec)
     if spec.engine == "scan" and not is_dual(spec):
         padded = next_power_of_two(spec.q_len) * next_power_of_two(spec.head_dim)
         numbers = padded * next_power_of_two(spec.v_head_dim)
@@ -103,7 +109,9 @@ def reference_bytes(spec: RunSpec) -> float:
     if spec.engine == "performer":
         tokens = group * spec.q_len + spec.kv_len
         tried = TRIED_BYTES * (weights(spec) + _features(spec)) if option(spec, "trials") else 0.0
-        return max(FEATURE_AGAIN_BYTES * tokens * int(option(spec, "num_features")), tried)
+        tried += 24 * _values_held(spec, spec.batch * spec.num_heads) if tried else 0.0
+        again = FEATURE_AGAIN_BYTES * tokens * int(option(spec, "num_features"))
+        return max(again + 24 * _values_held(spec, group), tried) + DRAWN_BYTES * _drawn(spec)
     if spec.engine == "scan":
         return SCANNED_BYTES * min(_numbers_of_head(spec), max(REFERENCE_NUMBERS, spec.q_len * spec.head_dim))
     pairs = group * max(spec.q_len, spec.head_dim) * spec.kv_len
@@ -136,7 +144,34 @@ def _seconds_of_pairs(spec: RunSpec) -> float:
 
 def _performer_seconds(spec: RunSpec) -> float:
     chunks = ceil_div(spec.kv_len, INTERPRETED_CHUNK) if is_causal(spec) else 1
-    return FEATURE * _features(spec) + MULTIPLY / 4 * _products(spec) + TORCH_CHUNK * chunks
+    products = MULTIPLY / 4 * _products(spec) + HELD * _added(spec)
+    return FEATURE * _features(spec) + products + TORCH_CHUNK * chunks
+
+
+def _drawing_seconds(spec: RunSpec) -> float:
+    """Of the directions: of the engine, of what bounds it, of the ranks, and of all trials."""
+    times = 3 + TRIED_COUNTS * int(option(spec, "trials"))
+    made = ORTHOGONAL * _drawn(spec) * spec.head_dim if option(spec, "orthogonal") else 0.0
+    return times * (DRAWN * _drawn(spec) + made)
+
+
+def _drawn(spec: RunSpec) -> int:
+    """Numbers of the directions, which come in blocks of as many as there are dimensions."""
+    return ceil_div(int(option(spec, "num_features")), max(spec.head_dim, 1)) * spec.head_dim**2
+
+
+def _added(spec: RunSpec) -> int:
+    """Numbers of the states, once for each chunk that is added to them, and what is held beside them."""
+    heads = spec.batch * spec.num_heads
+    again = max(ceil_div(spec.kv_len, INTERPRETED_CHUNK) - 1, 0) if is_causal(spec) else 0
+    state = heads * int(option(spec, "num_features")) * (spec.v_head_dim + 1)
+    return _values_held(spec, heads) + again * state
+
+
+def _values_held(spec: RunSpec, heads: int) -> int:
+    """Numbers of the state, the values and the outputs of so many heads, a normaliser with each."""
+    rows = int(option(spec, "num_features")) + spec.kv_len + spec.q_len
+    return heads * rows * (spec.v_head_dim + 1)
 
 
 def _scan_seconds(spec: RunSpec) -> float:
@@ -157,6 +192,9 @@ def _trial_seconds(spec: RunSpec) -> float:
     """Of drawing other features, fewer and as many, and attending by them."""
     width = int(option(spec, "num_features")) + TRIED_COUNTS * spec.v_head_dim
     seconds = weights(spec) * (TRIED_COUNTS * TRIED_WEIGHT + TRIED_PRODUCT * width)
+    wide = spec.batch * spec.num_heads * (spec.v_head_dim + 1)
+    seconds += TRIED_COUNTS * TRIED_VALUE * wide * (spec.q_len + spec.kv_len)
+    seconds += (TRIED_STATE + TRIED_PRODUCT * spec.kv_len) * wide * int(option(spec, "num_features"))
     return int(option(spec, "trials")) * (seconds + TRIED_FEATURE * _features(spec))
 
 

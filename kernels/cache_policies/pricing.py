@@ -16,6 +16,7 @@ from kernels.registry import option
 from kernels.spec.model import RunSpec
 
 CALL, STEP, HEAD, PAIR, MULTIPLY = 5e-3, 5e-4, 2e-5, 4e-8, 3e-10  # HEAD: a key head in a step
+RELATED = 1e-7  # a number of the outputs, whose rows are set against the exact ones
 GATHERED, TURNED, WEIGHED = (
     1.6e-8,
     9e-9,
@@ -65,7 +66,7 @@ def engine_seconds(spec: RunSpec) -> float:
     most = spec.q_len if policy.budget is None else min(policy.budget, spec.q_len)
     gathered = kv_heads * (spec.q_len - most) * most * width  # before the first is evicted there is no need
     seconds = spec.q_len * (STEP + HEAD * kv_heads) + pairs * (PAIR + MULTIPLY * width)
-    seconds += GATHERED * gathered + WEIGHED * weights
+    seconds += GATHERED * gathered + WEIGHED * weights + RELATED * heads * spec.q_len * spec.v_head_dim
     if spec.attention.rope is not None and positions_of(spec, policy) == CACHE:
         keys, queries = kv_heads * tokens_read(spec), heads * spec.q_len
         seconds += TURNED * (keys + queries) * spec.head_dim

@@ -37,7 +37,7 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
         return {"hashed": found}
 
     def findings(raw: Mapping[str, Any], checkpoint: Checkpoint) -> dict[str, Any]:
-        return _findings(spec, raw["hashed"])
+        return _findings(spec, raw["hashed"], checkpoint)
 
     return Prepared(compute, _results, findings=findings)
 
@@ -54,9 +54,9 @@ def _results(raw: Mapping[str, Any]) -> dict[str, Array]:
     return results if found.weights is None else {**results, "weights": found.weights}
 
 
-def _findings(spec: RunSpec, found: Hashed) -> dict[str, Any]:
+def _findings(spec: RunSpec, found: Hashed, checkpoint: Checkpoint) -> dict[str, Any]:
     looking = found.wanted > 0
-    sizes = _bucket_sizes(found.k_buckets, int(option(spec, "buckets")))
+    occupied, largest = _occupied(found.k_buckets, checkpoint)
     pairs = found.allowed_pairs
     return {
         "mean_recall": mean(found.recall[looking]),
@@ -67,14 +67,19 @@ def _findings(spec: RunSpec, found: Hashed) -> dict[str, Any]:
         "score_multiply_adds": pairs * spec.head_dim,
         "scored_multiply_adds": found.seen_pairs * spec.head_dim,
         "hash_multiply_adds": hash_multiply_adds(spec),
-        "mean_occupied_buckets": mean(np.count_nonzero(sizes, axis=1)),
-        "largest_bucket": int(sizes.max(initial=0)),
+        "mean_occupied_buckets": mean(occupied),
+        "largest_bucket": largest,
     }
 
 
-def _bucket_sizes(k_buckets: Array, buckets: int) -> Array:
-    """[heads of all rows · rounds, buckets]: how many keys each holds."""
-    m = k_buckets.shape[2]
-    by_hash = k_buckets.swapaxes(2, 3).reshape(-1, m) if m else np.zeros((0, 0), dtype=np.int64)
-    first = buckets * np.arange(len(by_hash))[:, None]
-    return np.bincount((by_hash + first).reshape(-1), minlength=buckets * len(by_hash)).reshape(-1, buckets)
+def _occupied(k_buckets: Array, checkpoint: Checkpoint) -> tuple[Array, int]:
+    """How many buckets hold a key, of each round of each head of all rows, and how many keys the fullest
+    holds. One at a time: the buckets of all together may be more than there is memory."""
+    batch, heads, m, rounds = k_buckets.shape
+    occupied, largest = np.zeros((batch, heads, rounds if m else 0), dtype=np.int64), 0
+    for b, h in np.ndindex(batch, heads):
+        checkpoint()
+        for r in range(occupied.shape[2]):
+            sizes = np.bincount(k_buckets[b, h, :, r])
+            occupied[b, h, r], largest = np.count_nonzero(sizes), max(largest, int(sizes.max()))
+    return occupied, largest

@@ -44,7 +44,7 @@ def engine_seconds(spec: RunSpec) -> float:
         option(spec, "rounds"),
     )
     tokens = heads * spec.q_len + kv_heads * spec.kv_len
-    hashed = rounds * (HASHED_ROUND * (heads + kv_heads) + HASHED * tokens * option(spec, "buckets"))
+    hashed = rounds * (HASHED_ROUND * (heads + kv_heads) + HASHED * tokens * (option(spec, "buckets") + 4))
     width = spec.head_dim + spec.v_head_dim
     pairs = heads * spec.q_len * spec.kv_len * (PAIR + COMPARED * rounds + MULTIPLY * width)
     return float(CALL + HEAD * heads + hashed + MULTIPLY * hash_multiply_adds(spec) + pairs)
