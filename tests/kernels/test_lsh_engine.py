@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -251,3 +252,15 @@ def test_more_costs_more() -> None:
     assert cost(batch=1) < cost(batch=2)
     flops = run(lsh(attention=CAUSAL)).cost["flops"]
     assert flops == 2 * (2 * 21 * (4 + 2) * 6 * 4 * 4 + 8 * 21 * 11 * (6 + 5))
+
+
+def test_what_is_found_of_many_heads_takes_no_more_memory_than_was_priced() -> None:
+    """They have more buckets together than there are keys and queries by far."""
+    sizes = {"batch": 500, "heads": 1, "kv_heads": 1, "q_len": 1, "kv_len": 1, "dim": 2, "v_dim": 2}
+    body = lsh(**sizes, rounds=4, buckets=4096)
+    tracemalloc.start()
+    found = run(body).findings
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < estimate(parse_run(body).spec).predicted_bytes
+    assert found["mean_occupied_buckets"] == found["largest_bucket"] == 1

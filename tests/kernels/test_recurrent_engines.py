@@ -590,3 +590,23 @@ def test_what_a_run_costs_grows_with_it_and_covers_its_memory(body: Body) -> Non
     longer = parse_run(json.loads(json.dumps(body | {"timing": {"warmup": 0, "iters": 3}}))).spec
     assert estimate(longer).predicted_seconds > cost.predicted_seconds
     assert cost.flops > 0
+
+
+def cost_of(engine: str, shapes: dict[str, list[int]], **options: Any) -> Any:
+    inputs = {name: {"seed": 1, "shape": shape} for name, shape in shapes.items()}
+    return estimate(parse_run({"engine": engine, "inputs": inputs, "options": options}).spec)
+
+
+def test_the_price_of_a_performer_has_its_directions_and_its_state() -> None:
+    """Directions that are orthogonal to each other come in squares, and a state has a row for each feature:
+    both are float64 in the reference."""
+    d, e, features = 20_000, 30_000, 4096
+    wide = cost_of("performer", {"q": [1, 2, d], "k": [1, 2, d], "v": [1, 2, 2]})
+    assert wide.predicted_bytes > 2 * 8 * d**2
+    assert wide.predicted_seconds > 120  # QR takes d³
+    far = cost_of("performer", {"q": [1, 2, 2], "k": [1, 2, 2], "v": [1, 2, e]}, num_features=features)
+    assert far.predicted_bytes > 2 * 8 * features * e
+    tried = cost_of(
+        "performer", {"q": [1, 2, 2], "k": [1, 2, 2], "v": [1, 2, e]}, num_features=features, trials=64
+    )
+    assert tried.predicted_seconds > 2 * far.predicted_seconds
