@@ -37,7 +37,7 @@ from kernels.spec.results import GRADIENTS
 NEAR = {"float64": 1e-2, "float32": 2e-2, "float16": 1.5e-1, "bfloat16": 4e-1}  # on a few queries
 QUERIES, QUERIES_OF_PAIRS = 6, 2
 CANDIDATES = 12  # readings that are computed in full, of each answer
-PAIRS, IN_VAIN = 400, 2
+PAIRS, IN_VAIN = 400, 3
 FORBIDDEN = 1e-12  # a weight that is none
 NEARLY = 0.3  # how far off, on average, what is right but for its precision may be
 
