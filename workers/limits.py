@@ -48,7 +48,7 @@ def limits(budget_seconds: float) -> list[Limit]:
             budget_seconds,
             lambda e: e.predicted_seconds,
             lambda n: f"{n:,.1f} s",
-            "lower the batch, the heads or timing.iters",
+            "lower the batch, the heads, the dims, timing.iters or the numbers in options",
         ),
         Limit(
             "worker memory",

@@ -33,8 +33,8 @@ class Bound:
 
     @property
     def columns(self) -> int:
-        """Programs beside each other."""
-        return ceil_div(self.given.sizes.e, self.tiling.block_e)
+        """Programs beside each other; one where values have no dimensions, whose normaliser is a column."""
+        return max(1, ceil_div(self.given.sizes.e, self.tiling.block_e))
 
     @property
     def chunks(self) -> int:

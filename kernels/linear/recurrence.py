@@ -142,7 +142,7 @@ def tokens(given: Recurrence) -> Tokens:
         q, k = elu_plus_one(q), elu_plus_one(k)
     if given.normalised:
         v = np.concatenate([v, np.ones((*v.shape[:-1], 1))], -1)
-    decay = np.zeros_like(k[..., :1]) if given.log_decay is None else spread(given.log_decay, heads)
+    decay = np.zeros((*k.shape[:-1], 1)) if given.log_decay is None else spread(given.log_decay, heads)
     return Tokens(q, k, v, decay, None if given.beta is None else spread(given.beta, heads))
 
 

@@ -530,7 +530,7 @@ def test_the_bound_of_numbers_in_range_is_not_what_may_vanish() -> None:
 
 
 EMPTY = {"b64": "", "dtype": "float32", "shape": [1, 2, 0, 4]}
-NO_DIMS = {"b64": "", "dtype": "float32", "shape": [2, 2, 21, 0]}
+NO_DIMS = {"b64": "", "dtype": "float32", "shape": [2, 2, 21, 0]}  # with two key heads
 
 
 @pytest.mark.parametrize(
@@ -546,6 +546,8 @@ NO_DIMS = {"b64": "", "dtype": "float32", "shape": [2, 2, 21, 0]}
           for engine in ("linear", "performer") for attention in ({}, CAUSAL)),
         *(linear(inputs={"v": NO_DIMS}, options={"form": form}) for form in ("parallel", "recurrent")),
         linear(inputs={"v": NO_DIMS}, options={"normalise": False}, **STATES),
+        *(linear(inputs=dict.fromkeys("qk", NO_DIMS), options={"form": form}, attention=attention)
+          for form in ("chunked", "parallel", "recurrent") for attention in ({}, CAUSAL)),
         linear(engine="performer", inputs={"v": NO_DIMS}, options={"trials": 6}),
         *(linear(engine=engine, inputs=dict.fromkeys("qkv", seeded(0, 2, 3, 4)))
           for engine in ("linear", "performer")),
@@ -557,6 +559,16 @@ NO_DIMS = {"b64": "", "dtype": "float32", "shape": [2, 2, 21, 0]}
 def test_empty_axes_are_legal(body: Body) -> None:
     outcome = run(body)
     assert not outcome.arrays["out"].any()
+
+
+@pytest.mark.parametrize("form", ["chunked", "recurrent"])
+@pytest.mark.parametrize("attention", [{}, CAUSAL])
+def test_values_of_no_dimensions_leave_a_normaliser(form: str, attention: Body) -> None:
+    body = linear(attention=attention, options={"form": form}, **{"return": ["out", "normaliser"]})
+    wanted = run(body).arrays["normaliser"]
+    with poisoned_memory():
+        found = run(body | {"inputs": body["inputs"] | {"v": NO_DIMS}}).arrays["normaliser"]
+    np.testing.assert_array_equal(found, wanted)
 
 
 # -- what is declared ----------------------------------------------------------------------------------------
