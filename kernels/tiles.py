@@ -121,6 +121,8 @@ def advising(engine: str) -> Iterator[None]:
         advice = [f"ask for a {error.other} {one_of(known)}"] if known else []
         if error.other == "larger":
             advice.append("send shorter sequences")
+        elif not known:
+            advice.append("send fewer dimensions")
         raise CannotRunError(f"{error}: {', or '.join(advice)}") from error
 
 
