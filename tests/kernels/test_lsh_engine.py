@@ -265,4 +265,5 @@ def test_what_is_found_of_many_heads_takes_no_more_memory_than_was_priced() -> N
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert found["mean_occupied_buckets"] == found["largest_bucket"] == 1
-    assert min(peaks) < estimate(parse_run(body).spec).predicted_bytes
+    # All buckets together would be 62 MiB; what the rest of this process does meanwhile is less than 16.
+    assert min(peaks) < estimate(parse_run(body).spec).predicted_bytes + 2**24
