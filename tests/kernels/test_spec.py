@@ -269,12 +269,15 @@ def test_a_flood_of_mistakes_is_cut_short() -> None:
     ],
 )
 def test_bad_input_allocates_nothing_of_the_size_it_claims(inputs: dict[str, Any]) -> None:
-    tracemalloc.start()
-    try:
-        problems(body(inputs=inputs))
-        assert tracemalloc.get_traced_memory()[1] < 2**20
-    finally:
-        tracemalloc.stop()
+    peaks = []
+    for _ in range(5):  # the least of them: other threads of this process may hold memory at the same time
+        tracemalloc.start()
+        try:
+            problems(body(inputs=inputs))
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    assert min(peaks) < 2**20
 
 
 def test_inputs_are_limited_together_too() -> None:
