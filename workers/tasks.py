@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from billiard.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
 from celery import Task, shared_task
-from celery.signals import task_failure, worker_process_init
+from celery.signals import beat_embedded_init, task_failure, worker_process_init
 from django.conf import settings
 
 from workers import health, runs
@@ -151,9 +151,11 @@ def settle_lost_run(
         runs.worker_lost(run, retry=False)
 
 
+@beat_embedded_init.connect
 @worker_process_init.connect
 def die_with_worker(**kwargs: object) -> None:
-    """A child whose worker was killed would run on with nobody to enforce its limits."""
+    """A child whose worker was killed would run on with nobody to enforce its limits; the clock of the
+    maintenance worker, beside that of the next one."""
     follow_parent(signal.SIGKILL)
 
 
