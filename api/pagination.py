@@ -1,9 +1,15 @@
 """Cursor pages: `{next, previous, results}`, newest first."""
 
+from collections.abc import Callable
+from typing import Any
+
+from django.db.models import QuerySet
 from django.utils.dateparse import parse_datetime
 from rest_framework.exceptions import NotFound
 from rest_framework.pagination import Cursor, CursorPagination
 from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from api.errors import Problem
 
@@ -29,3 +35,10 @@ class NewestFirst(CursorPagination):
         if not known:
             raise unknown
         return cursor
+
+
+def newest_first(view: APIView, rows: QuerySet[Any], represent: Callable[[Any], Any]) -> Response:
+    """The page of `rows` that the request asks for."""
+    pages = NewestFirst()
+    page = pages.paginate_queryset(rows, view.request, view=view) or []
+    return pages.get_paginated_response([represent(row) for row in page])

@@ -10,7 +10,6 @@ tiles fewer where they are causal.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from kernels.counts import ITEM_BYTES, input_bytes, result_bytes
 from kernels.integers import ceil_div
@@ -25,22 +24,23 @@ from kernels.spec.model import RunSpec
 FULL = 4  # bytes of a float32: states, decays, rates, steps
 
 
-class Traffic(NamedTuple):
+@dataclass(frozen=True)
+class Traffic:
     """Bytes."""
 
     read: int
     written: int
 
-    def __add__(self, other: object) -> Traffic:
+    def __add__(self, other: Traffic) -> Traffic:
         """Of both."""
-        assert isinstance(other, Traffic)  # noqa: S101 - for the types: a tuple takes any tuple
         return Traffic(self.read + other.read, self.written + other.written)
 
 
 def more_traffic(spec: RunSpec) -> tuple[int, int]:
     """What is moved beyond each input read once and each result written once."""
     if spec.engine == "performer":
-        return _features(spec)
+        features = _features(spec)
+        return features.read, features.written
     moved = kernel_traffic(spec, interpreted=False)
     if is_dual(spec):
         moved += _made_for_dual(spec)

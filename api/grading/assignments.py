@@ -17,7 +17,7 @@ from api.grading import arrays, authoring, bodies, keys, representation, schema
 from api.grading.access import GradingView
 from api.models import AUTHOR, ApiToken
 from api.openapi import problems
-from api.pagination import NewestFirst
+from api.pagination import newest_first
 from api.pure import PureView
 from api.views import AnyAccept
 from kernels.spec.problems import Problems
@@ -47,9 +47,7 @@ class AssignmentsView(GradingView):
         self.require(AUTHOR)
         rows = Assignment.objects.select_related("problem_version__problem").defer(ProblemVersion.BODY_OF)
         mine = rows.filter(owner=self.caller.owner)
-        pages = NewestFirst()
-        page = pages.paginate_queryset(mine, request, view=self) or []
-        return pages.get_paginated_response([representation.assignment(row) for row in page])
+        return newest_first(self, mine, representation.assignment)
 
     @extend_schema(
         operation_id="create_assignment",

@@ -15,7 +15,7 @@ from api.grading import authoring, bodies, reports, representation, schema
 from api.grading.access import Access, GradingView
 from api.grading.assignments import CURSOR
 from api.openapi import PREFER, problems
-from api.pagination import NewestFirst
+from api.pagination import newest_first
 from api.views import AnyAccept
 from kernels.spec.problems import show
 from workers.grading import scoring
@@ -107,9 +107,7 @@ class RegradesView(StaffView):
     )
     def get(self, request: Request, assignment_id: str) -> Response:
         rows = self.find_mine(assignment_id).assignment.regrades.select_related("problem_version")
-        pages = NewestFirst()
-        page: list[Regrade] = pages.paginate_queryset(rows, request, view=self) or []
-        return pages.get_paginated_response([representation.regrade(row) for row in page])
+        return newest_first(self, rows, representation.regrade)
 
     @extend_schema(
         operation_id="regrade",
@@ -193,7 +191,5 @@ class IncidentsView(StaffView):
         touching = Incident.submissions.through.objects.filter(submission__assignment=assignment)
         rows = Incident.objects.filter(pk__in=touching.values("incident"))
         mine = Submission.objects.filter(assignment=assignment).only("user_ref", "status", "assignment_id")
-        pages = NewestFirst()
         found = rows.prefetch_related(Prefetch("submissions", mine))
-        page: list[Incident] = pages.paginate_queryset(found, request, view=self) or []
-        return pages.get_paginated_response([representation.incident(row) for row in page])
+        return newest_first(self, found, representation.incident)

@@ -11,7 +11,7 @@ from api.grading.access import GradingView
 from api.grading.assignments import CURSOR
 from api.models import AUTHOR
 from api.openapi import problems
-from api.pagination import NewestFirst
+from api.pagination import newest_first
 from workers.grading import webhooks
 from workers.grading.models import Delivery, WebhookEndpoint
 
@@ -48,10 +48,8 @@ class WebhooksView(WebhookView):
         responses={200: schema.WebhookPage, **problems(400, 401, 403, 429)},
     )
     def get(self, request: Request) -> Response:
-        pages = NewestFirst()
         mine = WebhookEndpoint.objects.filter(owner=self.caller.owner)
-        page: list[WebhookEndpoint] = pages.paginate_queryset(mine, request, view=self) or []
-        return pages.get_paginated_response([representation.webhook(row) for row in page])
+        return newest_first(self, mine, representation.webhook)
 
     @extend_schema(
         operation_id="register_webhook",
@@ -112,10 +110,7 @@ class DeliveriesView(WebhookView):
         responses={200: schema.DeliveryPage, **problems(400, 401, 403, 404, 429)},
     )
     def get(self, request: Request, webhook_id: str) -> Response:
-        pages = NewestFirst()
-        rows = self.find(webhook_id).deliveries.all()
-        page: list[Delivery] = pages.paginate_queryset(rows, request, view=self) or []
-        return pages.get_paginated_response([representation.delivery(row) for row in page])
+        return newest_first(self, self.find(webhook_id).deliveries.all(), representation.delivery)
 
 
 class ReplayView(WebhookView):

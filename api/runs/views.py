@@ -18,7 +18,7 @@ from api import idempotency, parsers, preferences
 from api.errors import Problem
 from api.models import RUNS
 from api.openapi import PREFER, problems
-from api.pagination import NewestFirst
+from api.pagination import newest_first
 from api.runs import schema
 from api.runs.downloads import download
 from api.runs.examples import EXAMPLES
@@ -100,9 +100,7 @@ class RunsView(RunView):
             if self.caller.is_anonymous
             else Run.objects.filter(owner=self.caller.owner, kind=Kind.RUN).defer(*artifacts.INLINE_FIELDS)
         )
-        pages = NewestFirst()
-        page = pages.paginate_queryset(mine, request, view=self) or []
-        return pages.get_paginated_response([represent(run, request, full=False) for run in page])
+        return newest_first(self, mine, lambda run: represent(run, request, full=False))
 
     @extend_schema(
         operation_id="submit_run",
