@@ -12,6 +12,7 @@ from api.estimates import hybrids, patterns
 from kernels.spec import SpecError
 from kernels.spec.patterns import PATTERNS
 from tests.api.helpers import assert_problem, validator
+from tests.support.spoiling import spoiled
 
 pytestmark = pytest.mark.django_db
 KIB, GIB = 2**10, 2**30
@@ -311,36 +312,8 @@ BODIES = [
 ]
 
 
-def places(value, at=()):
-    yield at
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in items:
-        yield from places(inner, (*at, key))
-
-
-@st.composite
-def spoiled(draw):
-    """A body that works, with up to three of its values replaced, removed or added."""
-    kind, body = draw(st.sampled_from(BODIES))
-    body = copy.deepcopy(body)
-    for _ in range(draw(st.integers(1, 3))):
-        *parents, last = draw(st.sampled_from([at for at in places(body) if at] or [("x",)]))
-        owner = body
-        for key in parents:
-            owner = owner[key]
-        if draw(st.booleans()) or not isinstance(owner, dict):
-            owner[last] = copy.deepcopy(draw(ODD))
-        elif draw(st.booleans()):
-            owner.pop(last, None)
-        else:
-            owner[draw(st.sampled_from(["x/~", "layers", "len", "repeat", "v_head_dim", "token"]))] = draw(
-                ODD
-            )
-    return kind, body
-
-
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(spoiled())
+@given(spoiled(BODIES, ODD, ["x/~", "layers", "len", "repeat", "v_head_dim", "token"]))
 def test_a_spoiled_body_is_answered_or_its_mistakes_are_named(case):
     kind, body = case
     try:

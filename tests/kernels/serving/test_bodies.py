@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kernels.simulators import SIMULATORS
 from kernels.spec import SpecError
+from tests.support.spoiling import spoiled
 
 DRAWN = {
     "paged-allocator": {"workload": {"requests": 3, "samples": 2, "prompt_len": [1, 9], "output_len": 3}},
@@ -37,33 +38,7 @@ ODD = st.one_of(
 )
 
 
-def places(value, at=()):
-    yield at
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in items:
-        yield from places(inner, (*at, key))
-
-
-@st.composite
-def spoiled(draw):
-    """A body that works, with up to three of its values replaced, removed or added."""
-    name, body = draw(st.sampled_from(BODIES))
-    body = copy.deepcopy(body)
-    for _ in range(draw(st.integers(1, 3))):
-        *parents, last = draw(st.sampled_from([at for at in places(body) if at] or [("x",)]))
-        owner = body
-        for key in parents:
-            owner = owner[key]
-        if draw(st.booleans()) or not isinstance(owner, dict):
-            owner[last] = draw(ODD)
-        elif draw(st.booleans()):
-            owner.pop(last, None)
-        else:
-            owner[draw(st.sampled_from(["x/~", "tokens", "seed", "requests"]))] = draw(ODD)
-    return name, body
-
-
-@given(spoiled())
+@given(spoiled(BODIES, ODD, ["x/~", "tokens", "seed", "requests"]))
 def test_a_spoiled_body_is_answered_or_its_mistakes_are_named(case):
     name, body = case
     try:
