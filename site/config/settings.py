@@ -269,7 +269,7 @@ MAX_RESULT_ELEMENTS = env.integer("ATTENTION_LAB_MAX_RESULT_ELEMENTS", 32 * 1024
 # Quotas of a caller without a token, by address.
 ANONYMOUS_RUNS_PER_MINUTE = env.integer("ATTENTION_LAB_ANONYMOUS_RUNS_PER_MINUTE", 120)
 ANONYMOUS_SECONDS_PER_HOUR = env.integer("ATTENTION_LAB_ANONYMOUS_SECONDS_PER_HOUR", 1_200)
-# Of the web process's own processor time, for estimates and simulations: they take 1 to 400 ms each.
+# Of the web process's own processor time, for estimates and simulations: they take 1 to 600 ms each.
 ANONYMOUS_COMPUTING_SECONDS_PER_MINUTE = env.integer(
     "ATTENTION_LAB_ANONYMOUS_COMPUTING_SECONDS_PER_MINUTE", 20
 )
