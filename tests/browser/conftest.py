@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.support.deployment import Lab
 
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
          "--disable-sync"]  # fmt: skip
+# How long a page may take to show what is expected: not how fast it is, and two cores may be busy.
+expect.set_options(timeout=20_000)
 WIDTHS = {"phone": 390, "desktop": 1280}
 
 
