@@ -11,6 +11,7 @@ from django.conf import settings
 from kombu import Exchange, Queue
 
 from workers.broker import PREFIX, celery_url
+from workers.transport import use_for_redis
 
 RUN_TASK = "workers.run"
 GRADE_QUEUE = "grade"
@@ -18,10 +19,13 @@ GRADE_TASK, CHECK_TASK, REGRADE_TASK = "workers.grade", "workers.check", "worker
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
+use_for_redis()
 app = Celery("attention_lab")
 app.conf.update(
     broker_url=celery_url(settings.REDIS_URL),
     broker_connection_retry_on_startup=True,
+    broker_connection_max_retries=None,
+    broker_channel_error_retry=True,  # a Redis that refuses (out of memory) is one to come back to
     broker_transport_options={
         # A delivery that no worker acknowledged goes out again after this long: above every time
         # limit, or a long run would be started twice.
