@@ -5,10 +5,12 @@ import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from functools import lru_cache
 
-from latex2mathml.converter import convert
+from latex2mathml.converter import convert_to_element
 
 # latex2mathml writes what it does not know through to the page; a reader must never see it.
 RAW = re.compile(r"\\[A-Za-z]*")
+# Its own characters are references in the text of elements; what \text holds is as it was written.
+REFERENCE = re.compile(r"&amp;(#x[0-9A-Fa-f]+;)")
 IDENTIFIER = re.compile(r"<mi([^>]*)>([^<]+)</mi>")
 # Not in MathML Core; browsers that implement the standard ignore them or complain.
 NAMED_SPACE = re.compile(r'<mspace width="negative\w+" ?/>')
@@ -37,17 +39,18 @@ class MathsError(ValueError):
 @lru_cache(maxsize=4096)  # formulas of problems come from anybody
 def _convert(latex: str, display: bool) -> str:
     try:
-        mathml = str(convert(latex, display="block" if display else "inline"))
+        root = convert_to_element(latex, display="block" if display else "inline")
+        mathml = REFERENCE.sub(r"&\1", ET.tostring(root, encoding="unicode"))
+        ET.fromstring(mathml)  # noqa: S314  (no entities; a reference to no character is an error)
     except Exception as error:  # latex2mathml raises a zoo of its own, and IndexError besides
         raise MathsError(f"formula ${latex}$: {type(error).__name__} {error}") from error
     if raw := RAW.search(mathml):
         raise MathsError(f"formula ${latex}$: {raw[0]} is not a command that becomes MathML")
-    if "style=" in mathml:
-        raise MathsError(f"formula ${latex}$: it needs an inline style, which the page's policy forbids")
-    for element in ET.fromstring(mathml).iter():  # noqa: S314  (made from our own content)
-        name = element.tag.rpartition("}")[2]
-        if len(element) != CHILDREN.get(name, len(element)):
-            raise MathsError(f"formula ${latex}$: an argument is missing ({name})")
+    for element in root.iter():
+        if "style" in element.attrib:
+            raise MathsError(f"formula ${latex}$: it needs an inline style, which the page's policy forbids")
+        if len(element) != CHILDREN.get(element.tag, len(element)):
+            raise MathsError(f"formula ${latex}$: an argument is missing ({element.tag})")
     mathml = NAMED_SPACE.sub("", mathml)
     return mathml if display else ROOT_OF_ONE.sub(SIGN_AND_ONE, mathml)
 

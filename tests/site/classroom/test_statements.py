@@ -22,6 +22,10 @@ HARMFUL = [
     "<https://a.example/\"onmouseover=alert(1)>",
     r"$\text{<script>alert(1)</script>}$",
     r"$\text{<img src=x onerror=alert(1)>}$",
+    r"$\text{&#x3c;script&#x3e;alert(1)&#x3c;/script&#x3e;}$",
+    r"$\textbf{<img src=x onerror=alert(1)>}$",
+    r"$\operatorname{<script>}$",
+    r"$\text{&#x0; &#xffffffff;}$",
     r"$\href{javascript:alert(1)}{x}$",
     r"$\color{red\" onclick=\"alert(1)}{x}$",
     r"$$\text{</math><script>alert(1)</script>}$$",
@@ -67,6 +71,24 @@ def test_what_is_meant_is_shown():
 
 def test_a_formula_that_cannot_be_shown_stands_there_as_it_was_written():
     assert "<code>$\\nosuch{x}$</code>" in to_html("So $\\nosuch{x}$ it is.")
+
+
+@pytest.mark.parametrize(
+    ("formula", "shown"),
+    [
+        (r"\text{a < b}", "a\xa0&lt;\xa0b"),
+        (r"\text{q & k > 0}", "q\xa0&amp;\xa0k\xa0&gt;\xa00"),
+        (r"\textbf{if i<j}", "if\xa0i&lt;j"),
+        (r"\text{<b>}", "&lt;b&gt;"),
+        (r"\text{a &lt; b}", "a\xa0&amp;lt;\xa0b"),
+        (r"\dfrac{a}{b} \mbox{ where } a < b", "where"),
+    ],
+)
+def test_the_words_of_a_formula_are_shown_as_they_were_written(formula, shown):
+    html = to_html(f"So ${formula}$.")
+    assert "<code>" not in html
+    assert shown in html
+    check(html)
 
 
 def test_a_formula_between_double_dollars_is_shown_apart_wherever_it_stands():
