@@ -18,7 +18,6 @@ from typing import IO, Any
 import numpy as np
 
 from api import strict_json
-from kernels.arrays import bfloat16_to_float32
 
 MAX_MEMBERS = 64
 MAX_EXPANDED_BYTES = 128 * 1024**2  # of all arrays of one file together, once decompressed
@@ -103,7 +102,7 @@ def index(file: IO[bytes], file_name: str) -> list[Member]:
 
 
 def read(file: IO[bytes], member: Member) -> np.ndarray[Any, Any]:
-    """The array itself, C-ordered in native byte order; bfloat16 as the float32 that holds its values."""
+    """The array itself, C-ordered in native byte order; of bfloat16 its bits, as uint16."""
     with _nothing_else_escapes():
         if member.archived_as is None:
             file.seek(member.offset)
@@ -118,8 +117,6 @@ def read(file: IO[bytes], member: Member) -> np.ndarray[Any, Any]:
         array = np.frombuffer(data, member.stored)
         if member.dtype == "bool" and array.size and array.view(np.uint8).max() > 1:
             raise BadFile("bad-bool", f"array {member.name!r} is bool but holds bytes other than 0 and 1")
-        if member.dtype == "bfloat16":
-            array = bfloat16_to_float32(array)
         array = array.reshape(member.shape, order="F" if member.fortran else "C")
         return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")).reshape(member.shape)
 

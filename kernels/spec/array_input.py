@@ -33,6 +33,7 @@ from kernels.spec.problems import (
 )
 from kernels.spec.reader import ObjectReader, is_integer, is_number, to_float
 
+# (upload, name) → its array; uint16 are the bits of bfloat16, as in base64.
 LoadUpload = Callable[[str, str], Array]
 
 MAX_RANK = 8  # nothing in the contract has more than 4; deeper nesting is refused without being walked
@@ -64,7 +65,7 @@ class ArrayParser:
         """The description and, unless seeded, the data of an ARRAY; None where a problem was noted."""
         if isinstance(value, list):
             data = self._nested_list(value, pointer)
-            return None if data is None else (_describe(data, "inline"), data)
+            return None if data is None else _described(data, "inline")
         if not isinstance(value, dict):
             detail = f"an array must be nested lists or an object with b64, seed or upload, not {show(value)}"
             self.problems.add(pointer, "wrong-type", detail, MALFORMED)
@@ -286,11 +287,13 @@ class ArrayParser:
             return None
         if not self._size_is_right(list(data.shape), reader.pointer):
             return None
-        return _describe(data, "upload"), data
+        return _described(data, "upload")
 
 
-def _describe(data: Array, source: str) -> InputSpec:
-    return InputSpec(tuple(data.shape), str(data.dtype.newbyteorder("=")), source)
+def _described(data: Array, source: str) -> tuple[InputSpec, Array]:
+    if data.dtype == np.uint16:
+        return InputSpec(tuple(data.shape), "bfloat16", source), bfloat16_to_float32(data)
+    return InputSpec(tuple(data.shape), str(data.dtype.newbyteorder("=")), source), data
 
 
 def _unravel(number: int, shape: list[int]) -> list[int]:

@@ -119,6 +119,13 @@ def test_uploads_come_through_the_callback() -> None:
     assert found["/inputs/q"] == (422, "not-found", "upload u1 has no member x")
 
 
+def test_an_upload_of_bfloat16_is_known_for_what_it_is() -> None:
+    bits = np.full((3, 2), 0x3FC0, np.uint16)
+    parsed = parse_run(body(inputs={"q": {"upload": "u", "name": "q"}}), load_upload=lambda *_: bits)
+    assert parsed.spec.inputs["q"].dtype == "bfloat16"
+    assert parsed.arrays["q"].tolist() == [[1.5, 1.5]] * 3
+
+
 def test_the_normalised_spec_survives_json() -> None:
     spec = parse_run(
         body(

@@ -4,7 +4,6 @@ What can be read becomes the body of `POST …/submissions`; how an answer is ju
 what is no array at all is refused here, and costs nothing.
 """
 
-import base64
 import math
 from collections.abc import Iterable, Iterator
 from typing import IO, Any, cast
@@ -18,7 +17,6 @@ from django.utils.translation import gettext_lazy as lazy
 
 from api import strict_json
 from api.uploads import arrayfiles
-from kernels.arrays import float32_to_bfloat16
 from kernels.grading.answers import Answers, read_answers
 from kernels.grading.model import Problem
 from kernels.grading.shapes import sent_shape
@@ -157,7 +155,7 @@ class HandInForm(forms.Form):
                         continue
                     self.arrays[f"{number}/{member.name}"] = arrayfiles.read(content, member)
                     case, answer = part
-                    body.setdefault(case, {})[answer] = self._described(f"{number}/{member.name}", member)
+                    body.setdefault(case, {})[answer] = {"upload": "file", "name": f"{number}/{member.name}"}
             except arrayfiles.BadFile as error:
                 self.add_error(None, f"{file.name}: {error.detail}")
         return body
@@ -174,15 +172,6 @@ class HandInForm(forms.Form):
             for case, answer in self.parts.values():
                 found.setdefault(f"{case}{separator}{answer}", (case, answer))
         return found
-
-    def _described(self, name: str, member: arrayfiles.Member) -> dict[str, Any]:
-        """The ARRAY of the contract. A bfloat16 comes as the float32 that holds it, and is to be known as
-        what it was."""
-        if member.dtype == "bfloat16":
-            bits = float32_to_bfloat16(self.arrays[name]).astype("<u2")
-            text = base64.b64encode(bits.tobytes()).decode()
-            return {"b64": text, "dtype": "bfloat16", "shape": list(bits.shape)}
-        return {"upload": "file", "name": name}
 
     def load(self, _upload: str, name: str) -> np.ndarray[Any, Any]:
         return self.arrays[name]

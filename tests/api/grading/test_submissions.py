@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from django.utils import timezone
 
+from kernels.arrays import float32_to_bfloat16
 from tests.api.conftest import Api
 from tests.api.grading.conftest import CASES, right, work, zeros
 from tests.api.helpers import assert_problem, validator
@@ -355,6 +356,37 @@ def test_too_many_numbers_are_413(teacher):
     answer = post(teacher.api, made, {"user_ref": "ada", "answers": {"small": {"out": big}}})
     assert_problem(answer, 413)
     assert Submission.objects.count() == 0
+
+
+def in_base64(_api, bits):
+    text = base64.b64encode(bits.tobytes()).decode()
+    return {"b64": text, "dtype": "bfloat16", "shape": list(bits.shape)}
+
+
+def in_a_file(api, bits):
+    head = {"out": {"dtype": "BF16", "shape": list(bits.shape), "data_offsets": [0, bits.nbytes]}}
+    header = json.dumps(head).encode()
+    content = len(header).to_bytes(8, "little") + header + bits.tobytes()
+    return {"upload": api.upload(content, "mine.safetensors").json()["id"], "name": "out"}
+
+
+@pytest.mark.parametrize("sent", [in_base64, in_a_file])
+def test_a_bfloat16_is_held_to_what_bfloat16_can_do(teacher, graded, sent):
+    made = teacher.assign()
+
+    def rounded(variant):
+        bits = {
+            case: float32_to_bfloat16(np.array(each["out"], np.float32)).astype("<u2")
+            for case, each in right(variant).items()
+        }
+        return {case: {"out": sent(teacher.api, each)} for case, each in bits.items()}
+
+    seen = graded(made, make=rounded)
+    assert (seen["verdict"], seen["notes"]) == ("accepted", ["low_precision"])
+    assert seen["numerics"]["dtype"] == "bfloat16"
+    inputs = teacher.api.get("/problems/plain/inputs?seed=1").json()
+    asked = {"problem": "plain", "seed": 1, "answers": rounded(inputs)}
+    assert teacher.api.post("/grade", asked).json()["notes"] == ["low_precision"]
 
 
 def test_uploads_are_answers_too(teacher, graded, api):
