@@ -2,8 +2,8 @@
 
 A try is charged before the password is looked at, so that many at the same moment are no more than many one
 after the other; one that succeeds is given back. By name, too, since addresses are cheap: whoever guesses at
-one account from everywhere keeps its owner out for a quarter of an hour at worst. Without Redis nothing is
-counted.
+one account from everywhere keeps its owner out for a quarter of an hour at worst. Without Redis nothing can
+be counted, and nobody is let in or makes an account until it is back; whoever is signed in stays so.
 """
 
 from django.conf import settings
@@ -18,17 +18,37 @@ from workers.quotas import Quota, QuotaExceeded
 WINDOW = 900
 
 
-class TooOften(Exception):
-    """`retry_after` is in whole seconds."""
+COUNTS_AGAIN = 5  # seconds after which one may look whether tries can be counted
+
+
+class NotNow(Exception):
+    """This try is not taken; `retry_after` is in whole seconds."""
+
+    status: int
+    title: str
+    retry_after: int
+
+
+class TooOften(NotNow):
+    status = 429
 
     def __init__(self, error: QuotaExceeded) -> None:
+        self.title = _("Too many tries")
         self.retry_after = error.retry_after
         minutes = max(1, round(error.retry_after / 60))
         super().__init__(_("Too many tries. Wait {minutes} min, then try again.").format(minutes=minutes))
 
 
+class NotCounted(NotNow):
+    status, retry_after = 503, COUNTS_AGAIN
+
+    def __init__(self) -> None:
+        self.title = _("Not now")
+        super().__init__(_("Tries cannot be counted at the moment, so none is taken. Try again in a minute."))
+
+
 def try_to_sign_in(request: HttpRequest, name: str) -> None:
-    """Charge one try. Raises TooOften."""
+    """Charge one try. Raises NotNow."""
     for quota, holder in _sign_in(request, name):
         _take(quota, holder)
 
@@ -40,15 +60,17 @@ def signed_in(request: HttpRequest, name: str) -> None:
 
 
 def sign_up(request: HttpRequest) -> None:
-    """Charge one new account. Raises TooOften."""
+    """Charge one new account. Raises NotNow."""
     _take(Quota("sign-up", "accounts", settings.SIGN_UPS_PER_ADDRESS, 3600), _address(request))
 
 
 def _take(quota: Quota, holder: str) -> None:
     try:
-        quotas.take(quota, holder)
+        standing = quotas.take(quota, holder)
     except QuotaExceeded as error:
         raise TooOften(error) from None
+    if standing is None:
+        raise NotCounted
 
 
 def _sign_in(request: HttpRequest, name: str) -> list[tuple[Quota, str]]:

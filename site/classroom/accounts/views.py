@@ -20,7 +20,7 @@ from api.models import ApiToken
 from classroom import once, people
 from classroom.accounts import throttle, usage
 from classroom.accounts.forms import PasswordForm, SignInForm, SignUpForm, TokenForm
-from classroom.accounts.throttle import TooOften
+from classroom.accounts.throttle import NotNow
 
 MAX_TOKENS = 100
 
@@ -28,16 +28,17 @@ View = Callable[..., HttpResponse]
 
 
 def of_passwords(view: View) -> View:
-    """A form with secrets in it: kept nowhere, shown in no report, and refused when it comes too often."""
+    """A form with secrets in it: kept nowhere, shown in no report, and refused when it comes too often
+    or nothing counts how often."""
 
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         try:
             return view(request, *args, **kwargs)
-        except TooOften as error:
-            context = {"sentence": str(error)}
-            response = render(request, "classroom/account/too_often.html", context, status=429)
-            response["Retry-After"] = str(error.retry_after)
+        except NotNow as refusal:
+            context = {"refusal": refusal}
+            response = render(request, "classroom/account/not_now.html", context, status=refusal.status)
+            response["Retry-After"] = str(refusal.retry_after)
             return response
 
     methods = require_http_methods(["GET", "HEAD", "POST"])

@@ -4,16 +4,20 @@ import re
 from datetime import timedelta
 
 import pytest
+import redis
 from django.contrib.auth import get_user_model
 from django.test import Client
 from django.utils import timezone
 
 from api.models import ApiToken, owner_of
 from tests.site.classroom.conftest import PASSWORD
+from workers import quotas
 
 SIGN_IN, SIGN_UP = "/en/account/sign-in/", "/en/account/sign-up/"
 TOKENS, CHANGE = "/en/account/tokens/", "/en/account/password/"
 PRIVATE = (TOKENS, CHANGE, "/en/classroom/")
+
+pytestmark = pytest.mark.usefixtures("redis_server")  # counts tries
 
 
 def sign_in(name="grace", password=PASSWORD, client=None, **more):
@@ -133,7 +137,7 @@ def test_what_is_private_is_kept_in_no_cache(teacher):
 # --- No guessing -----------------------------------------------------------------------------
 
 
-def test_a_name_can_be_guessed_at_ten_times_from_anywhere(account, redis_server, settings):
+def test_a_name_can_be_guessed_at_ten_times_from_anywhere(account, settings):
     account()
     for n in range(settings.SIGN_INS_PER_NAME):
         assert Client(REMOTE_ADDR=f"10.0.0.{n}").post(
@@ -145,7 +149,7 @@ def test_a_name_can_be_guessed_at_ten_times_from_anywhere(account, redis_server,
     assert sign_in(name="ada").status_code == 422
 
 
-def test_an_address_can_guess_at_few_names(account, redis_server, settings):
+def test_an_address_can_guess_at_few_names(account, settings):
     account()
     settings.SIGN_INS_PER_ADDRESS = 3
     for n in range(3):
@@ -156,20 +160,20 @@ def test_an_address_can_guess_at_few_names(account, redis_server, settings):
     ).status_code == 302  # fmt: skip
 
 
-def test_who_knows_the_password_may_come_as_often_as_they_like(account, redis_server, settings):
+def test_who_knows_the_password_may_come_as_often_as_they_like(account, settings):
     account()
     settings.SIGN_INS_PER_ADDRESS = settings.SIGN_INS_PER_NAME = 3
     assert [sign_in().status_code for _ in range(7)] == [302] * 7
 
 
-def test_a_page_left_open_is_no_way_to_guess(teacher, redis_server, settings):
+def test_a_page_left_open_is_no_way_to_guess(teacher, settings):
     settings.SIGN_INS_PER_NAME = 2
     body = {"old_password": "wrong", "new_password1": "x" * 12, "new_password2": "x" * 12}
     statuses = [teacher.post(CHANGE, body).status_code for _ in range(3)]
     assert statuses == [422, 422, 429]
 
 
-def test_an_address_makes_so_many_accounts_in_an_hour(db, redis_server, settings):
+def test_an_address_makes_so_many_accounts_in_an_hour(db, settings):
     settings.SIGN_UPS_PER_ADDRESS = 2
     statuses = [
         Client()
@@ -179,6 +183,34 @@ def test_an_address_makes_so_many_accounts_in_an_hour(db, redis_server, settings
     ]
     assert statuses == [302, 302, 429]
     assert get_user_model().objects.count() == 2
+
+
+@pytest.fixture
+def away(monkeypatch):
+    """A Redis that is not there."""
+
+    def refused():
+        raise redis.ConnectionError("refused")
+
+    monkeypatch.setattr(quotas, "connection", refused)
+
+
+def test_while_nothing_counts_tries_none_is_taken(account, away):
+    grace = account()
+    for password in (PASSWORD, "wrong"):  # told apart, the two would be a way to guess
+        answer = sign_in(password=password)
+        assert (answer.status_code, answer["Retry-After"]) == (503, "5")
+        assert "cannot be counted at the moment" in answer.content.decode()
+    body = {"username": "ada", "password1": PASSWORD, "password2": PASSWORD}
+    assert Client().post(SIGN_UP, body).status_code == 503
+    assert list(get_user_model().objects.all()) == [grace]
+
+
+def test_whoever_is_signed_in_stays_so_while_nothing_counts_tries(teacher, away):
+    assert teacher.get(TOKENS).status_code == 200
+    body = {"old_password": PASSWORD, "new_password1": "x" * 12, "new_password2": "x" * 12}
+    assert teacher.post(CHANGE, body).status_code == 503
+    assert get_user_model().objects.get().check_password(PASSWORD)
 
 
 # --- Tokens ----------------------------------------------------------------------------------
@@ -246,9 +278,7 @@ def test_usage_counts_what_is_mine(at, submit_run):
     assert re.findall(r">(\d+)<", row) == ["2", "2"]
 
 
-def test_usage_says_what_is_left_of_a_quota(teacher, redis_server, settings):
-    from workers import quotas
-
+def test_usage_says_what_is_left_of_a_quota(teacher, settings):
     owner = owner_of(get_user_model().objects.get(username="grace").pk)
     quotas.take(quotas.grading("submissions", anonymous=False), owner, 15)
     page = teacher.get(TOKENS).content.decode()
