@@ -19,7 +19,8 @@ from datetime import timedelta
 from typing import Any
 
 import redis
-from django.db.models import F, Q
+from django.db.models import F, Q, Window
+from django.db.models.functions import RowNumber
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
@@ -150,15 +151,15 @@ def _deliver_until(end: float) -> Counter[str]:
 
 
 def _take() -> list[Delivery]:
-    """Deliveries that are due, leased: another process leaves them alone for a while."""
+    """Deliveries that are due, few to each endpoint; leased, so that another process leaves them alone."""
     now = timezone.now()
-    due = Delivery.objects.filter(next_try_at__lte=now).select_related("endpoint").order_by("next_try_at")
+    due = Delivery.objects.filter(next_try_at__lte=now)
+    # Counted for each endpoint, so that however much is due to one, what is due to the others is seen.
+    place = Window(RowNumber(), partition_by=F("endpoint"), order_by=("next_try_at", "pk"))
+    fair = due.order_by().annotate(place=place).filter(place__lte=OF_ONE_ENDPOINT)
+    ids = list(fair.order_by("place", "next_try_at").values_list("pk", flat=True)[:AT_ONCE])
     taken: list[Delivery] = []
-    of_endpoint = Counter[str]()
-    for delivery in due[: 8 * AT_ONCE]:
-        of_endpoint[delivery.endpoint_id] += 1
-        if of_endpoint[delivery.endpoint_id] > OF_ONE_ENDPOINT or len(taken) >= AT_ONCE:
-            continue
+    for delivery in due.filter(pk__in=ids).select_related("endpoint"):
         mine = Delivery.objects.filter(pk=delivery.pk, next_try_at=delivery.next_try_at)
         if mine.update(next_try_at=now + LEASE, tries=F("tries") + 1):
             delivery.next_try_at, delivery.tries = now + LEASE, delivery.tries + 1

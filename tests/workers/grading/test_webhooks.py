@@ -73,8 +73,8 @@ def room(classroom):
 
 
 def register(room, receiver, **fields):
-    fields = {"events": list(webhooks.EVENTS), "owner": room.assignment.owner, **fields}
-    return WebhookEndpoint.objects.create(url=receiver.url, **fields)
+    fields = {"url": receiver.url, "events": list(webhooks.EVENTS), "owner": room.assignment.owner, **fields}
+    return WebhookEndpoint.objects.create(**fields)
 
 
 def due_again():
@@ -221,6 +221,21 @@ def test_one_that_hangs_does_not_hold_up_the_others(room, settings, receiver, mo
     assert len(receiver.received) >= 8
     slow.shutdown()
     slow.server_close()
+
+
+def test_however_much_is_due_to_one_the_others_are_told_at_once(room, receiver):
+    hoarder = register(room, receiver, url="http://localhost:1/nobody-listens")
+    payload, long_due = "{}", timezone.now() - timedelta(hours=1)
+    Delivery.objects.bulk_create(
+        Delivery(endpoint=hoarder, event=webhooks.GRADED, payload=payload, next_try_at=long_due)
+        for _ in range(100)
+    )
+    register(room, receiver)
+    room.submit()
+    room.grade()
+    taken = webhooks._take()
+    assert len(taken) <= webhooks.AT_ONCE
+    assert {delivery.endpoint.url for delivery in taken} == {hoarder.url, receiver.url}
 
 
 def test_a_try_that_died_on_the_way_is_made_again(one, receiver):
