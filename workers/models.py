@@ -1,11 +1,14 @@
-"""The run: one row per submitted computation, and the only truth about it."""
+"""The run: one row per submitted computation, and the only truth about it; and the sweep, which is many."""
 
 import secrets
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from django.db import models
 from django.db.models import Q
+
+if TYPE_CHECKING:
+    from django.db.models.fields.related_descriptors import RelatedManager
 
 ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
 ID_LENGTH = 22  # 31^22 is about 2^109: nobody guesses one
@@ -31,6 +34,54 @@ class Kind(models.TextChoices):
 
 
 ACTIVE = (Status.QUEUED, Status.RUNNING)
+
+
+class Sweep(models.Model):
+    """A run with some of its fields varied; each point of it is a run (`points`, in the order of `position`).
+
+    What becomes of it is what becomes of its points: there is no status of its own to disagree with theirs,
+    but that it was canceled.
+    """
+
+    RUNNING, FINISHED, CANCELED = "running", "finished", "canceled"
+    STATUSES = (RUNNING, FINISHED, CANCELED)
+    ACTIVE: ClassVar[Sequence[str]] = (RUNNING,)
+    CHANGING: ClassVar[Sequence[str]] = ("canceled_at",)
+
+    id = models.CharField(primary_key=True, max_length=32, default=new_id, editable=False)
+    owner = models.CharField(max_length=64, blank=True)
+    caller = models.CharField(max_length=64, blank=True)
+    created_at = models.DateTimeField()
+    canceled_at = models.DateTimeField(null=True)
+    expires_at = models.DateTimeField()
+
+    body = models.JSONField()  # of a run, arrays that were sent described
+    vary = models.JSONField()  # {field: values}
+    values = models.JSONField()  # of each point by position: {field: value}
+    refused = models.JSONField(default=list)  # points that were left out: [{values, errors}]
+
+    drafts: Sequence["Run"] = ()  # its points, until they are recorded
+    points: "RelatedManager[Run]"
+
+    class Meta:
+        ordering = ("-created_at", "id")
+        indexes = (
+            models.Index(fields=("owner", "-created_at", "id"), name="sweep_mine"),
+            models.Index(fields=("expires_at",), name="sweep_expiry"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.id} ({len(self.values)} points)"
+
+    @property
+    def status(self) -> str:
+        if self.canceled_at:
+            return self.CANCELED
+        return self.RUNNING if self.points.filter(status__in=ACTIVE).exists() else self.FINISHED
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.status != self.RUNNING
 
 
 class Run(models.Model):
@@ -62,13 +113,15 @@ class Run(models.Model):
     predicted_seconds = models.FloatField(default=0)  # what admission expected, and a quota was charged
 
     created_at = models.DateTimeField()
-    queued_at = models.DateTimeField()  # last time its id was sent to the broker
+    queued_at = models.DateTimeField(null=True)  # last time its id was sent to the broker; null: not yet
     started_at = models.DateTimeField(null=True)
     heartbeat_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
     expires_at = models.DateTimeField()
 
     spec = models.JSONField()
+    sweep = models.ForeignKey(Sweep, models.SET_NULL, null=True, related_name="points")
+    position = models.PositiveSmallIntegerField(default=0)  # in its sweep
     targets = models.JSONField(default=list)  # the GPUs of a compile, e.g. ["sm_90"]
     input_info = models.JSONField(default=dict)  # {name: {shape, dtype, sha256}}
     array_info = models.JSONField(default=dict)  # {name: {shape, dtype}} of the results
@@ -90,6 +143,9 @@ class Run(models.Model):
                 name="run_active",
             ),
             models.Index(fields=("expires_at",), name="run_expiry"),
+            models.Index(
+                fields=("owner", "caller", "status"), condition=Q(sweep__isnull=False), name="run_points"
+            ),
         )
         constraints = (
             models.CheckConstraint(condition=Q(status__in=Status.values), name="run_status_known"),

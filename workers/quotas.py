@@ -73,20 +73,20 @@ def quotas() -> list[Quota]:
     ]
 
 
-def charge(caller: str, seconds: float) -> None:
-    """Charge one run of `seconds` predicted worker time to `caller`.
+def charge(caller: str, seconds: float, runs: int = 1) -> None:
+    """Charge runs of `seconds` predicted worker time together to `caller`.
 
     Raises QuotaExceeded, charging nothing. Without Redis nothing is charged: the queue is down
     with it, and what is submitted meanwhile is bounded by the queue's own limit.
     """
-    _count(caller, quotas(), _amounts(seconds))
+    _count(caller, quotas(), amounts(seconds, runs))
 
 
-def refund(caller: str, seconds: float) -> None:
-    """Take back a charge whose run was not recorded after all."""
+def refund(caller: str, seconds: float, runs: int = 1) -> None:
+    """Take back a charge whose runs were not recorded, or not begun, after all."""
     keys = _keys(caller, quotas())
     try:
-        connection().eval(REFUND, len(keys), *keys, *_amounts(seconds))
+        connection().eval(REFUND, len(keys), *keys, *amounts(seconds, runs))
     except redis.RedisError as error:
         log.warning("quota of %s not refunded: %s", caller, error)
 
@@ -186,6 +186,6 @@ def _keys(caller: str, limits: Sequence[Quota]) -> list[str]:
     return [f"{PREFIX}quota:{quota.name}:{caller}" for quota in limits]
 
 
-def _amounts(seconds: float) -> list[float]:
-    """What one run uses of each of `quotas`."""
-    return [1.0, round(seconds, 3)]
+def amounts(seconds: float, runs: int = 1) -> list[float]:
+    """What runs use of each of `quotas`."""
+    return [float(runs), round(seconds, 3)]

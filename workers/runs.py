@@ -9,14 +9,14 @@ it changed nothing.
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
 import redis
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Max
+from django.db.models import F, Max, Q
 from django.utils import timezone
 
 from kernels.spec import ParsedRun, RunSpec
@@ -60,7 +60,7 @@ def prepare(parsed: ParsedRun, *, owner: str, caller: str, budget_seconds: int) 
     quotas.QuotaExceeded, having written and charged nothing.
     """
     cost = limits.admit(parsed.spec, budget_seconds)
-    run = _new(parsed.spec, limits.queue_for(parsed.spec), owner, caller, budget_seconds)
+    run = new(parsed.spec, limits.queue_for(parsed.spec), owner, caller, budget_seconds)
     run.predicted_seconds = cost.predicted_seconds
     _enter(run)
     artifacts.save_submitted(run, parsed.arrays)
@@ -75,7 +75,7 @@ def prepare_compile(
     Only the shapes of the inputs matter, so none are kept.
     """
     limits.admit_compile(spec, targets)
-    run = _new(spec, "compile", owner, caller, budget_seconds)
+    run = new(spec, "compile", owner, caller, budget_seconds)
     run.kind, run.targets = Kind.COMPILE, list(targets)
     run.predicted_seconds = limits.COMPILE_SECONDS * len(targets)
     _enter(run)
@@ -87,7 +87,7 @@ def record(run: Run) -> None:
     try:
         with transaction.atomic():
             run.save(force_insert=True)
-            transaction.on_commit(lambda: _enqueue(run), robust=True)
+            transaction.on_commit(lambda: send(run), robust=True)
     except BaseException:
         discard(run)
         raise
@@ -106,10 +106,15 @@ def get(run_id: str) -> Run:
 
 
 def ahead(run: Run) -> int:
-    """How many queued runs were submitted to the same queue before this one."""
+    """How many queued runs of the same queue go before this one."""
     if run.status != Status.QUEUED:
         return 0
-    return Run.objects.filter(queue=run.queue, status=Status.QUEUED, created_at__lt=run.created_at).count()
+    waiting = Run.objects.filter(queue=run.queue, status=Status.QUEUED)
+    if run.queued_at is None:  # a point of a sweep: what is there, and its own before it
+        mine = Q(sweep=run.sweep_id, position__lt=run.position)
+        return waiting.filter(Q(queued_at__isnull=False) | mine).count()
+    earlier = Q(queued_at=run.queued_at, created_at__lt=run.created_at)
+    return waiting.filter(Q(queued_at__lt=run.queued_at) | earlier).count()
 
 
 def cancel(run_id: str) -> Run:
@@ -209,13 +214,12 @@ def reap() -> dict[str, int]:
     now = timezone.now()
     silent = now - timedelta(seconds=settings.HEARTBEAT_TIMEOUT)
     too_old = now - timedelta(seconds=settings.RUN_MAX_AGE)
-    abandoned = now - timedelta(seconds=settings.QUEUE_MAX_AGE)
     running = Run.objects.filter(status=Status.RUNNING)
     queued = Run.objects.filter(status=Status.QUEUED)
     return {
         "worker lost": sum(map(worker_lost, running.filter(heartbeat_at__lt=silent))),
         "timed out": sum(map(too_long, running.filter(started_at__lt=too_old))),
-        "never taken": sum(map(_never_taken, queued.filter(created_at__lt=abandoned))),
+        "never taken": sum(map(_never_taken, queued.filter(_abandoned(now)))),
         "queued again": sum(map(_requeue_lost, settings.QUEUES)),
     }
 
@@ -229,7 +233,7 @@ def worker_lost(run: Run, *, retry: bool = True) -> bool:
         )
         if again:
             log.warning("run %s: worker lost on attempt %d, queued again", run.id, run.attempt)
-            _enqueue(run)
+            send(run)
         return again
     detail = "The worker process that ran this stopped without an answer. Submitting it again may succeed."
     return fail(run, Status.FAILED, problem("Worker lost", detail, fault="platform"))
@@ -293,14 +297,14 @@ def _end_and_announce(run: Run, status: Status, **fields: Any) -> bool:
     return ended
 
 
-def _enqueue(run: Run) -> None:
+def send(run: Run) -> None:
     """Send the id to the broker. If that fails the row is still queued, and the reaper sends it again."""
     soft = run.budget_seconds + settings.RUN_SOFT_LIMIT_MARGIN
     hard = run.budget_seconds + settings.RUN_HARD_LIMIT_MARGIN
     app.send_task(RUN_TASK, (run.id,), queue=run.queue, soft_time_limit=soft, time_limit=hard)
 
 
-def _new(spec: RunSpec, queue: str, owner: str, caller: str, budget_seconds: int) -> Run:
+def new(spec: RunSpec, queue: str, owner: str, caller: str, budget_seconds: int) -> Run:
     now = timezone.now()
     days = settings.RETENTION_DAYS_TOKEN if owner else settings.RETENTION_DAYS_ANONYMOUS
     return Run(
@@ -318,18 +322,26 @@ def _new(spec: RunSpec, queue: str, owner: str, caller: str, budget_seconds: int
 
 def _enter(run: Run) -> None:
     """A place in the queue, paid for."""
-    _refuse_when_full(run.queue)
+    refuse_when_full(run.queue)
     if not run.owner:
         quotas.charge(run.caller, run.predicted_seconds)
 
 
-def _refuse_when_full(queue: str) -> None:
+def refuse_when_full(queue: str) -> None:
     try:
         waiting = broker.waiting(queue)
     except redis.RedisError:  # what cannot be sent piles up in the table
-        waiting = Run.objects.filter(queue=queue, status=Status.QUEUED).count()
+        waiting = Run.objects.filter(queue=queue, status=Status.QUEUED, queued_at__isnull=False).count()
     if waiting >= settings.MAX_QUEUED:
         raise QueueFull(retry_after=30)
+
+
+def _abandoned(now: datetime) -> Q:
+    """What no worker took for long. A point of a sweep waits for those before it, and is given up when it was
+    its turn for so long, or when the sweep does not get on at all."""
+    age, sweep_age = timedelta(seconds=settings.QUEUE_MAX_AGE), timedelta(seconds=settings.SWEEP_MAX_AGE)
+    single = Q(sweep__isnull=True, created_at__lt=now - age)
+    return single | Q(sweep__isnull=False, queued_at__lt=now - age) | Q(created_at__lt=now - sweep_age)
 
 
 def _never_taken(run: Run) -> bool:
@@ -359,5 +371,5 @@ def _requeue_lost(queue: str) -> int:
     for ids in batched([run.pk for run in again], 500):
         Run.objects.filter(pk__in=ids).update(queued_at=now)
     for run in again:
-        _enqueue(run)
+        send(run)
     return len(again)

@@ -13,7 +13,7 @@ from celery import Task, shared_task
 from celery.signals import beat_embedded_init, task_failure, worker_process_init
 from django.conf import settings
 
-from workers import health, runs
+from workers import health, runs, sweeps
 from workers.celery import RUN_TASK
 from workers.grading import incidents, submissions, webhooks, work
 from workers.heart import Abandoned, Heart
@@ -47,6 +47,16 @@ def carry_out(self: Task[..., None], run_id: str) -> None:
         detail = f"Something went wrong on our side. Quote incident {incident} when you report it."
         runs.fail(run, Status.FAILED, runs.problem("Internal error", detail, fault="platform"))
     log.info("run %s: %s in %.3f s", run.id, run.engine, time.monotonic() - started)
+    _go_on(run)
+
+
+def _go_on(run: Run) -> None:
+    """After a point of a sweep comes the next one."""
+    if run.sweep_id:
+        try:
+            sweeps.point_ended(run)
+        except Exception:  # the run has ended all the same, and the reaper goes on
+            log.exception("sweep %s: could not go on after run %s", run.sweep_id, run.id)
 
 
 def _compute(run: Run) -> None:
@@ -172,7 +182,7 @@ def warm_up(**kwargs: object) -> None:
 @shared_task(name="workers.reap")
 def reap() -> None:
     settled: dict[str, int] = {}
-    for reaper in (runs.reap, incidents.reap, work.reap):
+    for reaper in (runs.reap, sweeps.reap, incidents.reap, work.reap):
         try:
             settled |= reaper()
         except Exception:  # the others have their own to settle
@@ -186,5 +196,6 @@ def expire() -> None:
     housekeeping.send(sender=None)
     runs_expired, deliveries = runs.expire(), webhooks.expire()
     submissions.expire_batches()
+    sweeps.expire()
     if runs_expired or deliveries:
         log.info("expired %d runs, %d deliveries", runs_expired, deliveries)

@@ -246,6 +246,10 @@ MAX_ATTEMPTS = 2
 # A run that no worker took for this long is given up, and says so.
 QUEUE_MAX_AGE = env.integer("ATTENTION_LAB_QUEUE_MAX_AGE", 3_600)
 MAX_QUEUED = env.integer("ATTENTION_LAB_MAX_QUEUED", 2_000)
+# How many points of the sweeps of one caller are queued or computed at once: others' runs go in between, and
+# times are of one computation on its own. And after how long a sweep that does not get on is given up.
+SWEEP_POINTS_AT_ONCE = env.integer("ATTENTION_LAB_SWEEP_POINTS_AT_ONCE", 1)
+SWEEP_MAX_AGE = env.integer("ATTENTION_LAB_SWEEP_MAX_AGE", 86_400)
 # Of the graders: what they may take for one group of submissions, one mutant matrix or one regrade; how long
 # they stay with one assignment before they let another have its turn; after how long a submission that no
 # grader took is given up (it is not the student's fault, and a grader may come back in the night).
