@@ -98,8 +98,8 @@ def charged(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
     from workers import quotas
 
     charges: list[tuple[str, float]] = []
-    monkeypatch.setattr(quotas, "charge", lambda caller, seconds: charges.append((caller, seconds)))
-    monkeypatch.setattr(quotas, "refund", lambda caller, seconds: charges.remove((caller, seconds)))
+    monkeypatch.setattr(quotas, "charge", lambda caller, seconds, _runs=1: charges.append((caller, seconds)))
+    monkeypatch.setattr(quotas, "refund", lambda caller, seconds, _runs=1: charges.remove((caller, seconds)))
     return charges
 
 
