@@ -4,9 +4,9 @@ Two things hide: the assignment's `feedback` says how much of a verdict a studen
 `visibility` from when its numbers are shown. Whoever teaches asks for everything with `?view=staff`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.utils import timezone
@@ -58,23 +58,30 @@ READER = View(FULL, frozenset({"visible"}))  # of a problem without an assignmen
 
 
 def view_of(submission: Submission, *, as_staff: bool) -> View:
-    assignment = submission.assignment
+    return _views(submission.assignment, {submission.user_ref}, as_staff=as_staff)[submission.user_ref]
+
+
+def _views(assignment: Assignment, user_refs: Collection[str], *, as_staff: bool) -> dict[str, View]:
+    """What is shown of the submissions of each student."""
     if as_staff:
-        return View.of_staff(assignment)
+        return dict.fromkeys(user_refs, View.of_staff(assignment))
+    now = timezone.now()
     matters = assignment.feedback.get("past_limit") != assignment.feedback.get("normal")
-    has_tries = not matters or _has_tries(submission)
-    return View.of_student(assignment, timezone.now(), has_tries=has_tries)
+    without = assignments.out_of_tries(assignment, user_refs, now) if matters else set()
+    return {
+        user_ref: View.of_student(assignment, now, has_tries=user_ref not in without)
+        for user_ref in user_refs
+    }
 
 
-def _has_tries(submission: Submission) -> bool:
-    assignment = submission.assignment
-    if assignment.limit_count is None:
-        return True
-    mine = assignment.submissions.filter(user_ref=submission.user_ref, counts_towards_limit=True)
-    if assignment.limit_window_s:
-        since = timezone.now() - timedelta(seconds=assignment.limit_window_s)
-        mine = mine.filter(submitted_at__gt=since)
-    return mine.count() < assignment.limit_count
+def represent_all(
+    assignment: Assignment, submissions: Sequence[Submission], *, as_staff: bool
+) -> list[dict[str, Any]]:
+    """Submissions of one assignment, in their order; of however many students, in one query at most."""
+    views = _views(assignment, {each.user_ref for each in submissions}, as_staff=as_staff)
+    for each in submissions:
+        each.assignment = assignment
+    return [represent(each, views[each.user_ref], as_staff=as_staff) for each in submissions]
 
 
 def represent(submission: Submission, view: View, *, as_staff: bool) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from api.pagination import newest_first
 from api.views import AnyAccept
 from kernels.spec.problems import show
 from workers.grading import scoring
-from workers.grading.models import Assignment, Incident, Regrade, Submission
+from workers.grading.models import Assignment, Incident, ProblemVersion, Regrade, Submission
 
 TAGS = ["grades"]
 COLUMNS = (
@@ -106,7 +106,8 @@ class RegradesView(StaffView):
         responses={200: schema.RegradePage, **problems(400, 401, 403, 404, 429)},
     )
     def get(self, request: Request, assignment_id: str) -> Response:
-        rows = self.find_mine(assignment_id).assignment.regrades.select_related("problem_version")
+        regrades = self.find_mine(assignment_id).assignment.regrades
+        rows = regrades.select_related("problem_version").defer(ProblemVersion.BODY_OF)
         return newest_first(self, rows, representation.regrade)
 
     @extend_schema(
@@ -143,7 +144,8 @@ class RegradesView(StaffView):
 
 
 def _again(regrade_id: str) -> Regrade | None:
-    return Regrade.objects.select_related("problem_version").filter(pk=regrade_id).first()
+    rows = Regrade.objects.select_related("problem_version").defer(ProblemVersion.BODY_OF)
+    return rows.filter(pk=regrade_id).first()
 
 
 def answer(row: Regrade, request: Request, *, waited: int | None, replayed: bool = False) -> Response:

@@ -9,7 +9,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def gradescope(document: Mapping[str, Any]) -> dict[str, Any]:
-    """results.json of a Gradescope autograder. What is hidden has no score there, and no say in the total."""
+    """results.json of a Gradescope autograder. What is hidden has no score of its own; the total has all."""
     return {
         "score": document["score"],
         "output": headline(document),

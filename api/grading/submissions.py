@@ -128,11 +128,7 @@ class AssignmentSubmissionsView(SubmissionsView):
             rows = rows.filter(status=status)
         pages = NewestSubmissions()
         page: list[Submission] = pages.paginate_queryset(rows, request, view=self) or []
-        for row in page:
-            row.assignment = access.assignment
-        return pages.get_paginated_response(
-            [feedback.represent(row, feedback.view_of(row, as_staff=staff), as_staff=staff) for row in page]
-        )
+        return pages.get_paginated_response(feedback.represent_all(access.assignment, page, as_staff=staff))
 
     @extend_schema(
         operation_id="submit_answers",

@@ -2,12 +2,13 @@
 
 import hashlib
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
 
-from django.db.models import Max
+from django.db.models import Count, Max
 from django.utils import timezone
 
 from workers.grading.models import SEED_BYTES, Assignment, ProblemVersion
@@ -95,6 +96,17 @@ def tries(assignment: Assignment, user_ref: str, now: datetime) -> Tries:
     if window and most and len(times) >= most:
         next_at = times[len(times) - most] + timedelta(seconds=window)
     return Tries(most, len(times), next_at)
+
+
+def out_of_tries(assignment: Assignment, user_refs: Collection[str], now: datetime) -> set[str]:
+    """Those of some students who have no try left at a moment, in one query however many they are."""
+    if assignment.limit_count is None:
+        return set()
+    counted = assignment.submissions.filter(user_ref__in=user_refs, counts_towards_limit=True)
+    if assignment.limit_window_s:
+        counted = counted.filter(submitted_at__gt=now - timedelta(seconds=assignment.limit_window_s))
+    used = counted.order_by().values("user_ref").annotate(used=Count("pk"))
+    return set(used.filter(used__gte=assignment.limit_count).values_list("user_ref", flat=True))
 
 
 def next_number(assignment: Assignment, user_ref: str) -> int:

@@ -25,7 +25,7 @@ from lab.views import bounded
 from workers import limits, quotas, runs
 from workers.grading import answers, assignments, judging, scoring, submissions
 from workers.grading.assignments import Phase
-from workers.grading.models import COURSE, State, Submission
+from workers.grading.models import COURSE, ProblemVersion, State, Submission
 from workers.models import ID_ALPHABET
 
 WAIT_SECONDS = 10
@@ -179,15 +179,13 @@ def seed_page(desk: Desk) -> dict[str, Any]:
 
 def history(desk: Desk) -> list[dict[str, Any]]:
     """The student's submissions, the latest first."""
-    rows = desk.assignment.submissions.filter(user_ref=desk.user_ref).select_related("problem_version")
-    found = []
-    for row in rows[:SHOWN]:
-        row.assignment = desk.assignment
-        document = feedback.represent(row, feedback.view_of(row, as_staff=False), as_staff=False)
-        found.append(
-            {**verdicts.summary(row, document), "address": desk.address("submission", submission_id=row.id)}
-        )
-    return found
+    mine = desk.assignment.submissions.filter(user_ref=desk.user_ref)
+    rows = list(mine.select_related("problem_version").defer(ProblemVersion.BODY_OF)[:SHOWN])
+    documents = feedback.represent_all(desk.assignment, rows, as_staff=False)
+    return [
+        {**verdicts.summary(row, document), "address": desk.address("submission", submission_id=row.id)}
+        for row, document in zip(rows, documents, strict=True)
+    ]
 
 
 # --- A submission ----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from classroom.teaching.forms import RegradeForm
 from classroom.teaching.mine import as_id, assignment_view
 from classroom.teaching.views import head, student_address
 from kernels.spec import SpecError
-from workers.grading.models import Assignment, Regrade
+from workers.grading.models import Assignment, ProblemVersion, Regrade
 
 WAIT_SECONDS = 10
 SHOWN = 50
@@ -32,7 +32,7 @@ def regrades(request: HttpRequest, row: Assignment) -> HttpResponse:
             return redirect("classroom:regrade", assignment_id=row.id, regrade_id=made.id)
         except SpecError as error:
             form.place(error.problems)
-    done = row.regrades.select_related("problem_version").defer("result")
+    done = row.regrades.select_related("problem_version").defer("result", ProblemVersion.BODY_OF)
     context = {**head(row), "form": form, "regrades": done[:SHOWN]}
     return render(request, "classroom/teaching/regrades.html", context, status=422 if form.errors else 200)
 

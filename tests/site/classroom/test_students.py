@@ -9,7 +9,9 @@ from html import unescape
 import numpy as np
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from safetensors.numpy import save as save_safetensors
 
@@ -350,6 +352,20 @@ def test_a_teacher_decides_how_much_is_shown(course, level, has, has_not):
     main = shown[shown.index("Submission 1") :]
     assert [words for words in has if words not in main] == []
     assert [words for words in has_not if words in main.replace("Attention, plainly", "")] == []
+
+
+def test_a_history_takes_as_many_queries_as_one_submission(course):
+    c = course(limit_count=6, feedback={"normal": "full", "past_limit": "none"})
+    c.hand_in()
+    with CaptureQueriesContext(connection) as of_one:
+        Client().get(c.desk().address())
+    for _ in range(4):
+        c.hand_in()
+    with CaptureQueriesContext(connection) as of_five:
+        assert "not shown yet" not in text(Client().get(c.desk().address()))
+    assert len(of_five) == len(of_one)
+    c.hand_in()
+    assert text(Client().get(c.desk().address())).count("graded; not shown yet") == 6, "the last try is used"
 
 
 def test_while_it_waits_the_page_asks_again_by_itself_and_it_can_be_taken_back(course):
