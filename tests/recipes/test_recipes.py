@@ -520,10 +520,38 @@ def test_nbgrader_gets_nothing_when_there_is_no_verdict(notebook):
     assert "Traceback" not in done.stderr
 
 
-def test_otter_gets_true_or_false(notebook):
+@pytest.fixture
+def otter(tmp_path):
+    """`otter(grading)`: what the cell asks of Otter, when a student checks or when it grades."""
+
+    def otter(grading):
+        (tmp_path / "otter.py").write_text(f"class Notebook:\n    _grading_mode = {grading}\n")
+
+    return otter
+
+
+@pytest.mark.parametrize("grading", [False, True])
+def test_otter_gets_true_or_what_is_wrong(notebook, otter, grading):
+    otter(grading)
     assert notebook("otter_cell.py", SOLUTION) == "True"
-    assert notebook("otter_cell.py", WRONG) == "False"
-    assert "Outage" in notebook("otter_cell.py", SOLUTION, NOWHERE).stderr
+    assert notebook("otter_cell.py", WRONG) == "None"
+
+
+def test_otter_gets_no_result_when_there_is_no_verdict(notebook, otter):
+    """A doctest ends with a result whatever is raised in it, but for a KeyboardInterrupt."""
+    otter(grading=False)
+    checked = notebook("otter_cell.py", SOLUTION, NOWHERE)
+    assert "KeyboardInterrupt: no verdict, and nothing is lost" in checked.stderr
+    otter(grading=True)
+    graded = notebook("otter_cell.py", SOLUTION, NOWHERE)
+    assert (graded.returncode, "Traceback" in graded.stderr) == (1, False)
+    assert "No verdict: " in graded.stderr
+
+
+def test_the_otter_cell_is_one_that_otter_can_take_apart():
+    """It makes a doctest of it: a line that is not indented begins a statement."""
+    lines = (recipes.FOLDER / "notebook" / "otter_cell.py").read_text().splitlines()
+    assert not [line for line in lines if line.startswith(("except", "else", "elif", "finally"))]
 
 
 # --- curl ------------------------------------------------------------------------------------
