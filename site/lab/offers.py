@@ -7,14 +7,14 @@ from django.utils.translation import gettext_lazy as _
 
 from kernels.registry import ENGINES, Engine
 from kernels.spec.families import PLAIN, REPLACING
-from kernels.spec.results import DRAWN, GRADIENTS, RESULTS
+from kernels.spec.results import DRAWN, GRADIENTS, RESULTS, TRACE
 
 ARRAYS = PLAIN.required
 USUAL_RETURNS = ("out", "lse", "weights")
 # What of the form's own fields an engine must have, by its name among the registry's features.
 FEATURES_OF_FIELDS = {"causal": "causal", "alignment": "causal", "scale": "scale"}
-# Results that need dout, for which the form has no field.
-NEEDING_MORE = frozenset({*GRADIENTS, *DRAWN})
+# Results that need dout, for which the form has no field; and those that are no picture by themselves.
+NOT_OFFERED = frozenset({*GRADIENTS, *DRAWN, *TRACE})
 
 # Results: what each is called, and what it says.
 MEANINGS: dict[str, tuple[Any, Any]] = {
@@ -60,7 +60,7 @@ def engines() -> dict[str, Engine]:
 
 def results(engine: Engine) -> list[str]:
     """What the form can ask of an engine."""
-    return [name for name in RESULTS if name in engine.returns and name not in NEEDING_MORE]
+    return [name for name in RESULTS if name in engine.returns and name not in NOT_OFFERED]
 
 
 def without_effect(engine: Engine) -> list[str]:

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from kernels.estimate import Estimate
 from kernels.registry import ENGINES
 from kernels.spec import RunSpec
-from lab import fork, results, snippets, units
+from lab import fork, results, roofline, snippets, units
 from workers import runs
 from workers.models import Run, Status
 
@@ -58,12 +58,13 @@ def links(run: Run, request: HttpRequest) -> dict[str, str]:
     """Every address that belongs to the run; a share key is carried along."""
     key = request.GET.get("key", "")
     keyed = {"key": key} if key else {}
-    chosen = {name: request.GET[name] for name in results.CHOICES if name in request.GET}
+    asked = (*results.CHOICES, roofline.FIELD)
+    chosen = {name: request.GET.getlist(name) for name in asked if name in request.GET}
 
-    def to(name: str, **query: str) -> str:
+    def to(name: str, **query: Any) -> str:
         query |= keyed
         address = reverse(f"lab:{name}", kwargs={"run_id": run.id})
-        return f"{address}?{urlencode(query)}" if query else address
+        return f"{address}?{urlencode(query, doseq=True)}" if query else address
 
     return {
         "permalink": request.build_absolute_uri(to("run")),

@@ -13,13 +13,13 @@ from django.utils.translation import gettext as _
 
 from kernels.registry import ENGINES
 from kernels.spec import RunSpec
-from lab import arrays, findings, heatmap, units
+from lab import arrays, findings, heatmap, roofline, units
 from lab.offers import result_name
 from workers import artifacts
 from workers.models import Run
 
 MAX_LINKS = 32  # heads beyond which the picker is a number box
-CHOICES = ("map", "table", "batch", "head", "row")  # of a query string
+CHOICES = ("map", "table", "batch", "head", "row")  # of a query string, beside the GPUs
 BESIDE_NAMES = {"lse": "LSE"}  # shorter than a result is called elsewhere
 
 
@@ -76,6 +76,7 @@ def result(run: Run, spec: RunSpec, request: HttpRequest) -> dict[str, Any]:
         "memory": memory(found.get("memory") or {}),
         "traffic": traffic(found.get("traffic") or {}),
         "cost": cost(found.get("cost") or {}),
+        "roofline": roofline.section(found, request.GET, kept(request.GET)),
         "notes": found.get("notes") or [],
         "environment": environment(run.environment or {}),
         "inputs": inputs(run),
@@ -107,17 +108,22 @@ def pickers(
 
 
 def picker(name: str, label: str, options: list[tuple[str, str, bool]], query: QueryDict) -> dict[str, Any]:
-    """Links that change one choice and keep the others (and the share key)."""
-    kept = [(key, query[key]) for key in ("key", *CHOICES) if key in query and key != name]
+    """Links that change one choice and keep the others."""
+    others = [*kept(query, name), *((roofline.FIELD, gpu) for gpu in query.getlist(roofline.FIELD))]
     return {
         "name": name,
         "label": label,
-        "kept": kept,
+        "kept": others,
         "options": [
-            {"label": text, "href": "?" + urlencode([*kept, (name, value)]), "current": current}
+            {"label": text, "href": "?" + urlencode([*others, (name, value)]), "current": current}
             for value, text, current in options
         ],
     }
+
+
+def kept(query: QueryDict, but: str = "") -> list[tuple[str, str]]:
+    """The share key, and every choice of what is looked at but one."""
+    return [(key, str(query[key])) for key in ("key", *CHOICES) if key in query and key != but]
 
 
 def map_address(run: Run, choice: Choice, request: HttpRequest) -> str:

@@ -5,6 +5,7 @@ import math
 from lab.heatmap import number
 
 SECOND_STEPS = ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (120.0, 1.0, "s"))
+RATE_STEPS = ((1, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"), (1e15, "P"))
 COUNT_STEPS = ((1e3, ""), (1e6, "thousand"), (1e9, "million"), (1e12, "billion"), (1e15, "trillion"))
 
 
@@ -50,6 +51,24 @@ def size(count: float) -> str:
             return f"{count:,.0f} bytes" if unit == "bytes" else f"{significant(count)} {unit}"
         count /= 1024
     raise AssertionError("unreachable")
+
+
+def rate(value: float) -> str:
+    """9.89e14 -> 989 TFLOP/s."""
+    number, prefix = prefixed(value)
+    return f"{significant(number)} {prefix}FLOP/s"
+
+
+def prefixed(value: float) -> tuple[float, str]:
+    """In the prefixes of the SI: 9.89e14 -> (989.0, "T")."""
+    factor, prefix = next(step for step in RATE_STEPS if value < 1e3 * step[0] or step is RATE_STEPS[-1])
+    return value / factor, prefix
+
+
+def tick(value: float) -> str:
+    """A round number on an axis: 1e13 -> 10 T."""
+    number, prefix = prefixed(value)
+    return f"{number:,g} {prefix}".rstrip().replace("-", "−")
 
 
 def count(value: float) -> str:

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 
 from kernels.registry import ENGINES
-from kernels.spec.results import RESULTS
+from kernels.spec.results import RESULTS, TRACE
 from tests.site.lab.test_lab_form import ESTIMATE, HOME, PASTED, body_of, errors_by_field, value_of
 from workers.models import Run
 
@@ -250,7 +250,7 @@ def test_only_results_that_the_engine_has_are_offered_each_with_its_meaning(clie
     page = page_of(client, HOME, engine=engine)
     offered = ticks(page)
     assert set(offered) == {
-        name for name in ENGINES[engine].returns if name[0] != "d"
+        name for name in ENGINES[engine].returns if name[0] != "d" and name not in TRACE
     }  # those need dout, without a field
     assert {name for name, ticked in offered.items() if ticked} == set(offered) & {"out", "lse", "weights"}
     assert page.count('<span class="meaning">') == len(offered)
@@ -259,7 +259,7 @@ def test_only_results_that_the_engine_has_are_offered_each_with_its_meaning(clie
 def test_every_result_of_the_contract_has_a_name_and_a_meaning():
     from lab import offers
 
-    assert set(offers.MEANINGS) == set(RESULTS)
+    assert set(offers.MEANINGS) == set(RESULTS) - set(TRACE)
 
 
 def test_a_result_that_the_engine_lacks_is_neither_sent_nor_shown(client):

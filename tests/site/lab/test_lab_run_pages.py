@@ -217,6 +217,17 @@ def test_a_slice_that_is_not_there_is_the_nearest_that_is(client, submit, finish
     page(client, run, query)
 
 
+def test_the_roofs_of_the_chosen_gpus_keep_what_else_was_chosen(client, submit, finish, seeded):
+    run = finish(submit(inputs=seeded(1, 2, 8, 4)))
+    shown = page(client, run, "?head=1&gpu=l4")
+    assert "L4: bound by memory" in text(shown)
+    assert "H100 SXM:" not in text(shown)
+    roof = shown[shown.index('id="roofline"') :]
+    assert '<input type="hidden" name="head" value="1">' in roof
+    head_0 = next(link for link in re.findall(r'href="(\?[^"#]+)', shown) if "head=0" in link)
+    assert parse_qs(head_0[1:])["gpu"] == ["l4"]
+
+
 def test_very_many_heads_get_a_number_box(client, submit, finish, seeded):
     shown = page(client, finish(submit(inputs=seeded(1, 40, 2, 4))), "?head=7")
     assert re.search(r'<input type="number" id="pick-head" name="head" value="7" min="0" max="39">', shown)

@@ -1,0 +1,214 @@
+"""A line plot as a pure function of numbers: linear or logarithmic axes, and a table behind it.
+
+`svg` draws with the classes of the design system, so that it follows the page's theme; series are told apart
+by the shape of their marks as well as by colour. `legend` names them, and `rows` gives the same numbers as a
+table.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+Point = tuple[float, float]
+
+WIDTH, HEIGHT = 480, 320  # narrow, so that its text can still be read on a phone
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 28, 46
+SHAPES = (  # around (0, 0), about as large as one another; as many as static/css has colours for series
+    "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z",
+    "M-4 -4h8v8h-8z",
+    "M0 -5.4l5 9h-10z",
+    "M0 -5.6l5.2 5.6l-5.2 5.6l-5.2 -5.6z",
+    "M0 5.4l5 -9h-10z",
+    "M-1.6 -5h3.2v3.4h3.4v3.2h-3.4v3.4h-3.2v-3.4h-3.4v-3.2h3.4z",
+)
+MOST_TICKS = 7
+
+
+@dataclass(frozen=True)
+class Axis:
+    """`name` with its unit; `write` makes the text of a tick. `base` is that of a logarithm's ticks."""
+
+    name: str
+    write: Callable[[float], str]
+    is_log: bool = False
+    base: int = 10
+    from_zero: bool = False
+
+    def can_show(self, value: float) -> bool:
+        return math.isfinite(value) and (value > 0 or not self.is_log)
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points in the order in which a line joins them; of a bare curve the points have no marks."""
+
+    name: str
+    points: Sequence[Point]
+    is_joined: bool = True
+    is_dashed: bool = False
+    has_marks: bool = True
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From values to pixels."""
+
+    axis: Axis
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        low, high, value = (self._place(x) for x in (self.low, self.high, value))
+        return self.start + (value - low) / (high - low) * (self.end - self.start)
+
+    def _place(self, value: float) -> float:
+        return math.log(value) if self.axis.is_log else value
+
+    @property
+    def ticks(self) -> list[float]:
+        found = log_ticks(self.low, self.high, self.axis.base) if self.axis.is_log else None
+        return found or linear_ticks(self.low, self.high)
+
+
+def svg(series: Sequence[Series], x: Axis, y: Axis, label: str) -> SafeString:
+    """The plot; `label` says in words what it shows. What an axis cannot show (0 on a logarithm) is left
+    out."""
+    shown = [
+        [point for point in one.points if x.can_show(point[0]) and y.can_show(point[1])] for one in series
+    ]
+    across = scale(x, [point[0] for points in shown for point in points], LEFT, WIDTH - RIGHT)
+    up = scale(y, [point[1] for points in shown for point in points], HEIGHT - BOTTOM, TOP)
+    lines = [
+        draw(number, one, points, across, up)
+        for number, (one, points) in enumerate(zip(series, shown, strict=True))
+    ]
+    head = '<svg class="lineplot" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" aria-label="{2}">'
+    return format_html(head + "{3}{4}</svg>", WIDTH, HEIGHT, label, frame(across, up), join(lines))
+
+
+def draw(number: int, one: Series, points: Sequence[Point], across: Scale, up: Scale) -> SafeString:
+    """One series: its line below its marks, each mark with its numbers as a title."""
+    at = [(across(a), up(b)) for a, b in points]
+    path: str = ""
+    if one.is_joined and len(at) > 1:
+        route = "L".join(f"{a:.1f} {b:.1f}" for a, b in at)
+        path = format_html('<path class="line {}" d="M{}"/>', classes(number, one), route)
+    if not one.has_marks:
+        return join([path])
+    titles = (f"{one.name}: {across.axis.write(a)}, {up.axis.write(b)}" for a, b in points)
+    marks = format_html_join(
+        "",
+        '<path class="mark {}" transform="translate({} {})" d="{}"><title>{}</title></path>',
+        (
+            (classes(number, one), f"{a:.1f}", f"{b:.1f}", SHAPES[number % len(SHAPES)], title)
+            for (a, b), title in zip(at, titles, strict=True)
+        ),
+    )
+    return join([path, marks])
+
+
+def frame(across: Scale, up: Scale) -> SafeString:
+    """Grid lines, ticks and the names of the axes."""
+    columns = format_html_join(
+        "",
+        '<path class="grid" d="M{} {}V{}"/><text class="tick" text-anchor="middle" x="{}" y="{}">{}</text>',
+        (
+            (f"{at:.1f}", TOP, HEIGHT - BOTTOM, f"{at:.1f}", HEIGHT - BOTTOM + 18, across.axis.write(tick))
+            for tick, at in ((tick, across(tick)) for tick in across.ticks)
+        ),
+    )
+    lines = format_html_join(
+        "",
+        '<path class="grid" d="M{} {}H{}"/><text class="tick" text-anchor="end" x="{}" y="{}">{}</text>',
+        (
+            (LEFT, f"{at:.1f}", WIDTH - RIGHT, LEFT - 7, f"{at + 4.5:.1f}", up.axis.write(tick))
+            for tick, at in ((tick, up(tick)) for tick in up.ticks)
+        ),
+    )
+    names = format_html(
+        '<text class="axis" x="{}" y="{}" text-anchor="middle">{}</text>'
+        '<text class="axis" x="4" y="14">{}</text>',
+        (LEFT + WIDTH - RIGHT) / 2,
+        HEIGHT - 8,
+        across.axis.name,
+        up.axis.name,
+    )
+    return join([columns, lines, names])
+
+
+def legend(series: Sequence[Series]) -> SafeString:
+    """Which line or mark is whose."""
+    items = ((key(number, one), one.name) for number, one in enumerate(series))
+    return format_html('<ul class="lineplot-legend">{}</ul>', format_html_join("", "<li>{} {}</li>", items))
+
+
+def key(number: int, one: Series) -> SafeString:
+    """A piece of the line and a mark, as they are in the plot."""
+    shape = SHAPES[number % len(SHAPES)]
+    line = format_html('<path class="line {}" d="M-9 0H9"/>', classes(number, one)) if one.is_joined else ""
+    mark = format_html('<path class="mark {}" d="{}"/>', classes(number, one), shape) if one.has_marks else ""
+    head = '<svg class="lineplot-key" viewBox="-9 -7 18 14" width="18" height="14" aria-hidden="true">'
+    return format_html(head + "{}{}</svg>", line, mark)
+
+
+def classes(number: int, one: Series) -> str:
+    """Of a series: its colour, and what its line is like."""
+    kind = f"series-{number % len(SHAPES) + 1}"
+    return " ".join([kind, *["dashed"] * one.is_dashed, *["bare"] * (not one.has_marks)])
+
+
+def rows(series: Sequence[Series], x: Axis, y: Axis) -> list[tuple[str, list[str]]]:
+    """The table behind the plot: for each value of x, in order, what every series has there."""
+    values: dict[float, dict[int, float]] = {}
+    for number, one in enumerate(series):
+        for a, b in one.points:
+            values.setdefault(a, {})[number] = b
+    return [
+        (x.write(a), [y.write(found[number]) if number in found else "–" for number in range(len(series))])
+        for a, found in sorted(values.items())
+    ]
+
+
+def join(parts: Sequence[str]) -> SafeString:
+    return SafeString("".join(parts))
+
+
+# --- Axes -----------------------------------------------------------------------------------------
+
+
+def scale(axis: Axis, values: Sequence[float], start: float, end: float) -> Scale:
+    """The scale that holds all values, with a little room, and something even where there are none."""
+    if not values:
+        values = [1, 10] if axis.is_log else [0, 1]
+    low, high = min(values), max(values)
+    if axis.is_log:
+        room = (high / low) ** 0.04 if high > low else 2.0
+        return Scale(axis, low / room, high * room, start, end)
+    if axis.from_zero:
+        low, high = min(low, 0.0), max(high, 0.0)
+    room = 0.04 * (high - low) or abs(high) * 0.5 or 1.0
+    held = axis.from_zero and low == 0
+    return Scale(axis, low if held else low - room, high + room, start, end)
+
+
+def linear_ticks(low: float, high: float) -> list[float]:
+    """At most MOST_TICKS round numbers: 1, 2 or 5 times a power of ten apart."""
+    rough = (high - low) / (MOST_TICKS - 1)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [number * step for number in range(first, last + 1)]
+
+
+def log_ticks(low: float, high: float, base: int) -> list[float]:
+    """Powers of the base, so few that they do not touch; none where there is less than two of them."""
+    first, last = (math.log(value, base) for value in (low, high))
+    exponents = range(math.ceil(first - 1e-9), math.floor(last + 1e-9) + 1)
+    every = max(1, math.ceil(len(exponents) / MOST_TICKS))
+    kept = [exponent for exponent in exponents if exponent % every == 0]
+    return [float(base) ** exponent for exponent in kept] if len(kept) > 1 else []
