@@ -12,6 +12,10 @@ NO_POLICY = {"type": "none"}
 LATE_POLICIES = ("none", "fixed", "per_day")
 
 
+def is_late(assignment: Assignment, submitted_at: datetime) -> bool:
+    return assignment.due_date is not None and submitted_at > assignment.due_date
+
+
 def deduction(assignment: Assignment, submitted_at: datetime) -> float:
     """The fraction of the score that is lost for lateness, 0 … 1."""
     due, policy = assignment.due_date, {**NO_POLICY, **assignment.late_policy}

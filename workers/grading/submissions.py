@@ -178,7 +178,7 @@ class _Ledger:
             fingerprint=draft.fingerprint,
             size=len(draft.content),
             submitted_at=at,
-            is_late=self.assignment.due_date is not None and at > self.assignment.due_date,
+            is_late=scoring.is_late(self.assignment, at),
             deduction=scoring.deduction(self.assignment, at),
             queued_at=self.now,
         )
