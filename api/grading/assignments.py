@@ -91,7 +91,10 @@ class AssignmentView(GradingView):
     @extend_schema(
         operation_id="change_assignment",
         summary="Change dates, or publish grades",
-        description="Once its seed is known, an assignment cannot be opened again (409).",
+        description=(
+            "What was handed in before is late, and loses points for it, by the due date as it is now. Once "
+            "its seed is known, an assignment cannot be opened again (409)."
+        ),
         tags=TAGS,
         request={"application/json": schema.AssignmentChange},
         responses={200: schema.Assignment, **problems(400, 401, 403, 404, 409, 413, 415, 422, 429)},

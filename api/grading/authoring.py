@@ -4,17 +4,19 @@ Every function takes a body as `api.grading.bodies` reads it, and raises SpecErr
 Problem.
 """
 
+from django.db import transaction
 from django.utils import timezone
 
 from api.errors import Problem
 from api.grading import bodies
 from kernels.spec import FieldProblem, SpecError
-from workers.grading import assignments, judging, regrades
+from workers.grading import assignments, judging, lateness, regrades
 from workers.grading import problems as rows
 from workers.grading.assignments import Phase
 from workers.grading.models import Assignment, ProblemVersion, Regrade, WebhookEndpoint
 
 MAX_ENDPOINTS = 20
+CHANGEABLE = (*bodies.DATES, "title", "feedback", "grades_published_at")  # of an assignment
 
 
 def assign(owner: str, new: bodies.NewAssignment) -> Assignment:
@@ -40,16 +42,25 @@ def assign(owner: str, new: bodies.NewAssignment) -> Assignment:
 
 
 def change(row: Assignment, body: object) -> None:
-    """Change what of an assignment can change."""
-    now = {name: getattr(row, name) for name in bodies.DATES}
-    changes = bodies.assignment_change(body, now)
-    was_closed = assignments.phase(row, timezone.now()) == Phase.CLOSED
-    for name, value in changes.items():
-        setattr(row, name, value)
-    if was_closed and assignments.phase(row, timezone.now()) != Phase.CLOSED:
-        raise Problem(409, "The seed of this assignment is known by now; make a new assignment instead.")
-    if changes:
-        row.save(update_fields=list(changes))
+    """Change what of an assignment can change.
+
+    What is asked is held against the row as it is then, not as it was read: of two changes at once each may
+    be right by itself, and both together not.
+    """
+    with transaction.atomic():
+        held = Assignment.objects.select_for_update(no_key=True).get(pk=row.pk)
+        changes = bodies.assignment_change(body, {name: getattr(held, name) for name in bodies.DATES})
+        was_closed = assignments.phase(held, timezone.now()) == Phase.CLOSED
+        due_date = held.due_date
+        for name, value in changes.items():
+            setattr(held, name, value)
+        if was_closed and assignments.phase(held, timezone.now()) != Phase.CLOSED:
+            raise Problem(409, "The seed of this assignment is known by now; make a new assignment instead.")
+        if changes:
+            held.save(update_fields=list(changes))
+        if held.due_date != due_date:
+            lateness.reckon_anew(held)
+    row.refresh_from_db(fields=CHANGEABLE)
 
 
 def version_to_regrade_by(assignment: Assignment, new: bodies.NewRegrade) -> ProblemVersion:

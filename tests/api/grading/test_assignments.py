@@ -139,6 +139,21 @@ def test_dates_can_change_but_a_known_seed_stays_closed(teacher):
     assert_problem(teacher.api.request("PATCH", f"/assignments/{made['id']}", {"seed": "00"}), 400)
 
 
+def test_a_due_date_that_is_put_off_takes_back_what_lateness_cost(teacher, graded):
+    dates = {"due_date": moment(hours=-30), "late_due_date": moment(hours=5)}
+    made = teacher.assign(**dates, late_policy={"type": "per_day", "fraction": 0.25})
+    late = graded(made)
+    assert (late["is_late"], late["deduction"], late["score"]) == (True, 0.5, 2)
+    teacher.api.request("PATCH", f"/assignments/{made['id']}", {"title": "Another"})
+    assert teacher.api.get(f"/submissions/{late['id']}").json()["score"] == 2
+    put_off = teacher.api.request("PATCH", f"/assignments/{made['id']}", {"due_date": moment(hours=1)})
+    assert put_off.status_code == 200
+    seen = teacher.api.get(f"/submissions/{late['id']}").json()
+    assert (seen["is_late"], seen["deduction"], seen["score"]) == (False, 0, 4)
+    (row,) = teacher.api.get(f"/assignments/{made['id']}/grades").json()["results"]
+    assert (row["is_late"], row["score"]) == (False, 4)
+
+
 # --- Who sees what ---------------------------------------------------------------------------
 
 DOORS = [
