@@ -29,8 +29,8 @@ KEY_SECONDS = 0.05
 _places = threading.BoundedSemaphore(max(0, settings.MAX_COMPUTING))
 
 
-class PureView(ApiView):
-    """A handler gives `answer` the function of the body that it stands for."""
+class MeteredView(ApiView):
+    """A POST is charged to its caller by the processor time that it takes."""
 
     quota: quotas.Quota | None = None  # that the request is charged to, once it is admitted
     surcharge = 0.0  # seconds
@@ -54,6 +54,10 @@ class PureView(ApiView):
             quota = quotas.computing(anonymous=self.caller.is_anonymous)
             if quotas.enter(quota, self.caller.scope):
                 self.quota = quota
+
+
+class PureView(MeteredView):
+    """A handler gives `answer` the function of the body that it stands for."""
 
     def answer(self, request: Request, compute: Callable[[Any], Any]) -> Response:
         """What `compute` makes of the JSON body."""

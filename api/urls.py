@@ -37,6 +37,7 @@ from api.simulations.views import (
     SimulationsView,
     SpeculativeView,
 )
+from api.sweeps.views import SweepDetailView, SweepResultsView, SweepsView
 from api.uploads.views import UploadsView
 from api.views import not_found
 
@@ -47,6 +48,9 @@ urlpatterns = [
     path("runs", RunsView.as_view(), name="runs"),
     path("runs/<slug:run_id>", RunDetailView.as_view(), name="run"),
     path("runs/<slug:run_id>/artifacts/<str:name>", ArtifactView.as_view(), name="artifact"),
+    path("sweeps", SweepsView.as_view(), name="sweeps"),
+    path("sweeps/<slug:sweep_id>", SweepDetailView.as_view(), name="sweep"),
+    path("sweeps/<slug:sweep_id>/results", SweepResultsView.as_view(), name="sweep_results"),
     path("compiles", CompilesView.as_view(), name="compiles"),
     path("compiles/<slug:run_id>", CompileDetailView.as_view(), name="compile"),
     path(

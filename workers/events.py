@@ -27,7 +27,9 @@ class Awaited(Protocol):
     ACTIVE: ClassVar[Sequence[str]]  # the statuses from which it goes on
     CHANGING: ClassVar[Sequence[str]]  # the fields that may differ when it does
     id: Any
-    status: Any
+
+    @property
+    def status(self) -> Any: ...
 
     @property
     def is_terminal(self) -> bool: ...

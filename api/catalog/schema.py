@@ -56,6 +56,7 @@ INDEX = {
     "schema": "The same as an OpenAPI document.",
     "engines": "What each engine can be asked for, and the limits in force.",
     "runs": "POST: submit a run.",
+    "sweeps": "POST: submit a run with some of its fields varied.",
     "compiles": "POST: compile the kernels of a run for a GPU.",
     "uploads": "POST: send arrays in a file.",
     "problems": "Problems to be graded; POST: author one.",

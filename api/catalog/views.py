@@ -26,6 +26,7 @@ from kernels.grading.case import MAX_NUMBERS, MAX_PAIRS
 from kernels.grading.problem import MAX_CASES
 from kernels.registry import ENGINES
 from kernels.spec import MAX_ELEMENTS
+from kernels.sweeps.points import MAX_POINTS, MAX_SENT
 from workers import health
 from workers.grading.models import USER_REF_LENGTH
 
@@ -43,6 +44,11 @@ def limits() -> dict[str, Any]:
         "run_bytes": settings.MAX_RUN_BYTES,
         "run_seconds": {"anonymous": settings.RUN_BUDGET_ANONYMOUS, "token": settings.RUN_BUDGET_TOKEN},
         "queued_runs": settings.MAX_QUEUED,
+        "sweep": {
+            "points": MAX_POINTS,
+            "points_at_once": settings.SWEEP_POINTS_AT_ONCE,
+            "sent_elements": MAX_SENT,
+        },
         "wait_seconds": preferences.MAX_WAIT,
         "anonymous_runs_per_minute": settings.ANONYMOUS_RUNS_PER_MINUTE,
         "anonymous_seconds_per_hour": settings.ANONYMOUS_SECONDS_PER_HOUR,

@@ -73,8 +73,8 @@ CompileResult = component(
     CompiledKernel,
 )
 SHARED_FIELDS = [
-    field for field in runs.RUN_FIELDS if field not in {"url", "inputs", "result"}
-]  # a compilation has no page of its own, and keeps no inputs
+    field for field in runs.RUN_FIELDS if field not in {"url", "sweep", "inputs", "result"}
+]  # a compilation has no page of its own, is no point, and keeps no inputs
 Compile = component(
     "Compile",
     {

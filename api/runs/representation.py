@@ -20,6 +20,7 @@ def represent(run: Run, request: HttpRequest, *, full: bool = True) -> dict[str,
     return {
         **envelope(run, request, full=full),
         "url": page_url(run, request),
+        "sweep": run.sweep_id,
         "inputs": _inputs(run),
         "result": _result(run, request, full) if run.status == Status.SUCCEEDED else None,
     }

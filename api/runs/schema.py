@@ -394,6 +394,7 @@ RunError = component(
 RUN_FIELDS = [
     "id",
     "url",
+    "sweep",
     "engine",
     "status",
     "created_at",
@@ -416,6 +417,7 @@ Run = component(
         "properties": {
             "id": {"type": "string"},
             "url": described("string", "The page of the run.", format="uri"),
+            "sweep": nullable(described("string", "The sweep of which it is a point.")),
             "engine": {"type": "string"},
             "status": choice(*(str(status.value) for status in Status)),
             "created_at": WHEN,

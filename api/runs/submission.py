@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from django.conf import settings
+from django.core.exceptions import ObjectDoesNotExist
 from django.db import transaction
 
 from api import idempotency
@@ -13,6 +15,8 @@ from kernels.spec import parse_run
 from kernels.targets import parse_targets
 from workers import runs
 from workers.models import Run
+
+Made = TypeVar("Made", bound=idempotency.Row)
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ def submit_body(body: object, *, caller: Caller, key: idempotency.Key | None = N
             parsed, owner=caller.owner, caller=caller.address, budget_seconds=caller.budget_seconds
         )
 
-    return _once(key, prepare)
+    return Submission(*once(key, prepare, runs))
 
 
 def submit_compile_body(body: object, *, caller: Caller, key: idempotency.Key | None = None) -> Submission:
@@ -53,37 +57,48 @@ def submit_compile_body(body: object, *, caller: Caller, key: idempotency.Key | 
             budget_seconds=settings.RUN_BUDGET_TOKEN,
         )
 
-    return _once(key, prepare)
+    return Submission(*once(key, prepare, runs))
 
 
-def _once(key: idempotency.Key | None, prepare: Callable[[], Run]) -> Submission:
-    """Record the run that `prepare` checks and pays for, or find what the same key submitted before.
+class Life(Protocol[Made]):
+    """What `workers.runs` and `workers.sweeps` do with a row that was prepared."""
 
-    Key and run become visible together, or neither does.
+    def record(self, row: Made, /) -> None: ...
+
+    def discard(self, row: Made, /) -> None: ...
+
+    def get(self, row_id: str, /) -> Made: ...
+
+
+def once(key: idempotency.Key | None, prepare: Callable[[], Made], life: Life[Made]) -> tuple[Made, bool]:
+    """Record what `prepare` checks and pays for, or find what the same key submitted before; and whether it
+    did.
+
+    Key and row become visible together, or neither does.
     """
-    if key and (earlier := _earlier(key)):
-        return earlier
-    run = prepare()
+    if key and (earlier := _earlier(key, life)):
+        return earlier, True
+    row = prepare()
     if key is None:
-        runs.record(run)
-        return Submission(run)
+        life.record(row)
+        return row, False
     try:
         with transaction.atomic():
             idempotency.reserve(key)
-            runs.record(run)
-            idempotency.complete(key, run.id)
+            life.record(row)
+            idempotency.complete(key, row.pk)
     except idempotency.Taken:  # by the same request, sent twice at the same moment
-        runs.discard(run)
-        return _earlier(key) or _once(key, prepare)
-    return Submission(run)
+        life.discard(row)
+        return once(key, prepare, life)
+    return row, False
 
 
-def _earlier(key: idempotency.Key) -> Submission | None:
-    run_id = idempotency.find(key)
-    if run_id is None:
+def _earlier(key: idempotency.Key, life: Life[Made]) -> Made | None:
+    row_id = idempotency.find(key)
+    if row_id is None:
         return None
     try:
-        return Submission(runs.get(run_id), replayed=True)
-    except Run.DoesNotExist:  # deleted meanwhile: nothing left to show again
+        return life.get(row_id)
+    except ObjectDoesNotExist:  # deleted meanwhile: nothing left to show again
         idempotency.forget(key)
         return None
