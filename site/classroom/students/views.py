@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -81,11 +82,12 @@ def hand_in(request: HttpRequest, assignment_id: str) -> HttpResponse:
 
 @at_desk
 def _hand_in(request: HttpRequest, desk: Desk) -> HttpResponse:
+    arrived = timezone.now()
     problem = judging.problem_of(desk.assignment.problem_version)
     if request.method != "POST":
         return _desk_page(request, desk, HandInForm(problem))
     form = HandInForm(problem, request)
-    entered, status, retry_after = _enter(request, desk, form)
+    entered, status, retry_after = _enter(request, desk, form, arrived)
     if entered is not None:
         return redirect(desk.address("submission", submission_id=entered.id))
     response = _desk_page(request, desk, form, status=status)
@@ -94,7 +96,9 @@ def _hand_in(request: HttpRequest, desk: Desk) -> HttpResponse:
     return response
 
 
-def _enter(request: HttpRequest, desk: Desk, form: HandInForm) -> tuple[Submission | None, int, int | None]:
+def _enter(
+    request: HttpRequest, desk: Desk, form: HandInForm, arrived: datetime
+) -> tuple[Submission | None, int, int | None]:
     """The submission that the form made; without one, a status that says why, and when to try again."""
     read = form.read()
     if read is None:
@@ -105,6 +109,7 @@ def _enter(request: HttpRequest, desk: Desk, form: HandInForm) -> tuple[Submissi
         desk.user_ref,
         content,
         answers.fingerprint(desk.user_ref, content),
+        submitted_at=arrived,
         number=int(number) if number.isascii() and number.isdigit() and len(number) < 9 else None,
     )
     try:

@@ -12,6 +12,7 @@ from kernels.arrays import float32_to_bfloat16
 from tests.api.conftest import Api
 from tests.api.grading.conftest import CASES, right, work, zeros
 from tests.api.helpers import assert_problem, validator
+from workers.grading import submissions
 from workers.grading.models import Answers, Assignment, Submission
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -168,6 +169,19 @@ def test_late_means_marked_deducted_or_refused(teacher, graded, handed):
     Assignment.objects.update(late_due_date=timezone.now())
     refused = assert_problem(handed(made), 409, says="closed at")
     assert refused["type"].endswith("not-open")
+
+
+def test_in_time_is_what_had_arrived_in_time_however_long_we_take(teacher, handed, monkeypatch):
+    made = teacher.assign(due_date=(timezone.now() + datetime.timedelta(hours=1)).isoformat())
+    record = submissions.record
+
+    def record_when_it_is_over(*args):
+        Assignment.objects.update(due_date=timezone.now())
+        return record(*args)
+
+    monkeypatch.setattr(submissions, "record", record_when_it_is_over)
+    late = teacher.api.get(f"/submissions/{handed(made).json()['id']}").json()
+    assert (late["status"], late["is_late"]) == ("queued", False)
 
 
 def test_who_hands_in_for_others_may_say_when_it_was(teacher, graded, api):

@@ -18,6 +18,8 @@ from safetensors.numpy import save as save_safetensors
 from api.models import ApiToken
 from kernels.arrays import float32_to_bfloat16
 from tests.site.classroom.conftest import BODY, CASES, HIDDEN
+from workers.grading import submissions
+from workers.grading.models import Assignment
 
 TWO_ANSWERS = {**BODY, "answer": [{"name": "out"}, {"name": "lse"}]}
 
@@ -273,6 +275,19 @@ def test_after_the_last_due_date_nothing_is_taken_and_the_seed_is_known(course):
     assert "nothing can be handed in any more" in shown
     assert bytes(c.assignment.seed).hex() in shown
     assert c.post().status_code == 409
+
+
+def test_in_time_is_what_had_arrived_in_time_however_long_we_take(course, monkeypatch):
+    c = course(due_date=timezone.now() + timedelta(hours=1))
+    record = submissions.record
+
+    def record_when_it_is_over(*args):
+        Assignment.objects.update(due_date=timezone.now())
+        return record(*args)
+
+    monkeypatch.setattr(submissions, "record", record_when_it_is_over)
+    assert c.post().status_code == 302
+    assert not c.assignment.submissions.get().is_late
 
 
 def test_a_form_without_its_cookie_is_refused(course):
