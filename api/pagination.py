@@ -1,6 +1,7 @@
 """Cursor pages: `{next, previous, results}`, newest first."""
 
 from collections.abc import Callable
+from datetime import UTC
 from typing import Any
 
 from django.db.models import QuerySet
@@ -27,14 +28,18 @@ class NewestFirst(CursorPagination):
             cursor = super().decode_cursor(request)
         except NotFound:
             raise unknown from None
-        try:
-            position = None if cursor is None else cursor.position
-            known = position is None or parse_datetime(str(position)) is not None
-        except ValueError:
-            known = False
-        if not known:
+        if cursor is not None and cursor.position is not None and not _is_moment(str(cursor.position)):
             raise unknown
         return cursor
+
+
+def _is_moment(text: str) -> bool:
+    """Whether it is one that a database can look for, as ours are: with an offset, in the calendar."""
+    try:
+        found = parse_datetime(text)
+        return found is not None and found.tzinfo is not None and bool(found.astimezone(UTC))
+    except (ValueError, OverflowError):
+        return False
 
 
 def newest_first(view: APIView, rows: QuerySet[Any], represent: Callable[[Any], Any]) -> Response:

@@ -8,7 +8,7 @@ or for this assignment alone, hands in for any student and reads what a student 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from django.http import Http404
@@ -19,11 +19,12 @@ from rest_framework.response import Response
 from api import idempotency, pure
 from api.callers import Caller
 from api.errors import Problem
-from api.grading import keys
+from api.grading import bodies, keys
 from api.models import AUTHOR, SUBMIT
 from api.views import ApiView
+from kernels.spec.problems import Problems
 from workers import quotas
-from workers.grading.models import Assignment, ProblemVersion, Submission
+from workers.grading.models import USER_REF_LENGTH, Assignment, ProblemVersion, Submission
 
 ANYBODY = None  # as `user_ref`
 FEW_NUMBERS = 2**18  # of inputs: some 20 ms
@@ -64,6 +65,14 @@ def access_of(caller: Caller, key: str, assignment: Assignment) -> Access | None
     return None
 
 
+def checked_user_ref(text: str) -> str:
+    """A student's name from an address. Raises a Problem for one that nobody can have."""
+    found = Problems()
+    if not bodies.check_text(found, "", "user_ref", text, USER_REF_LENGTH):
+        raise Problem(400, f"{found.found[0].detail}.")
+    return text
+
+
 class GradingView(ApiView):
     """What the views of grading share: how often they may be asked, and by whom."""
 
@@ -77,11 +86,18 @@ class GradingView(ApiView):
 
     def count(self, name: str, amount: int = 1) -> None:
         """Charge the caller's quota. Raises QuotaExceeded, charging nothing."""
-        anonymous = self.caller.is_anonymous
-        holder = self.caller.scope
-        if anonymous and (student := keys.read(self.key)):
-            holder = f"student:{student.assignment}:{student.user_ref}"
-        self.standing = quotas.take(quotas.grading(name, anonymous=anonymous), holder, amount)
+        quota = quotas.grading(name, anonymous=self.caller.is_anonymous)
+        self.standing = quotas.take(quota, self.holder, amount)
+
+    @property
+    def holder(self) -> str:
+        """Whose quotas and Idempotency-Keys these are: a class shares an address, and nothing else."""
+        student = keys.read(self.key) if self.caller.is_anonymous else None
+        return student.holder if student else self.caller.scope
+
+    def idempotency_key(self, fingerprint: str) -> idempotency.Key | None:
+        key = super().idempotency_key(fingerprint)
+        return replace(key, scope=self.holder) if key else None
 
     @contextmanager
     def computing(self, numbers: int) -> Iterator[None]:

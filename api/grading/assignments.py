@@ -14,15 +14,14 @@ from rest_framework.response import Response
 from api import idempotency, parsers
 from api.errors import Problem
 from api.grading import arrays, authoring, bodies, keys, representation, schema
-from api.grading.access import GradingView
+from api.grading.access import GradingView, checked_user_ref
 from api.models import AUTHOR, ApiToken
 from api.openapi import problems
 from api.pagination import newest_first
 from api.pure import PureView
 from api.views import AnyAccept
-from kernels.spec.problems import Problems
 from workers.grading import assignments, judging
-from workers.grading.models import USER_REF_LENGTH, Assignment, ProblemVersion
+from workers.grading.models import Assignment, ProblemVersion
 
 TAGS = ["assignments"]
 KEY = OpenApiParameter("key", str, description="A student's key, where there is no token.")
@@ -129,9 +128,7 @@ class VariantView(GradingView):
         access = self.find_assignment(assignment_id)
         if not access.may_act_for(user_ref):
             raise Http404
-        found = Problems()
-        if not bodies.check_text(found, "", "user_ref", user_ref, USER_REF_LENGTH):
-            raise Problem(400, found.found[0].detail)
+        checked_user_ref(user_ref)
         assignment = access.assignment
         if not access.is_staff and assignments.phase(assignment, timezone.now()) == UNRELEASED:
             raise Problem(409, str(assignments.NotOpen(assignment, UNRELEASED)), kind="not-open")

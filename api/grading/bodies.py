@@ -220,13 +220,15 @@ def webhook(body: object) -> NewWebhook:
     elif not events:
         detail = f"events must name at least one of {', '.join(webhooks.EVENTS)}"
         problems.add("/events", "out-of-range", detail)
-    for index, event in enumerate(events[:20]):
+    for index, event in enumerate(events):
+        if problems.is_full:
+            break
         if event not in webhooks.EVENTS:
             detail = f"{show(event)} is no event; there are {', '.join(webhooks.EVENTS)}"
             problems.add(join("/events", index), "not-a-choice", detail)
-    new = NewWebhook(url or "", events, text(reader, "assignment", 32, required=False))
+    assignment_id = text(reader, "assignment", 32, required=False)
     problems.raise_if_any()
-    return new
+    return NewWebhook(url or "", list(dict.fromkeys(events)), assignment_id)
 
 
 @dataclass(frozen=True)

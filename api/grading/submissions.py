@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from api import errors, idempotency, parsers, preferences
 from api.errors import Problem
 from api.grading import bodies, feedback, reports, schema
-from api.grading.access import Access, GradingView
+from api.grading.access import Access, GradingView, checked_user_ref
 from api.grading.assignments import CURSOR, KEY
 from api.openapi import PREFER, problems
 from api.pagination import NewestFirst
@@ -132,8 +132,10 @@ class AssignmentSubmissionsView(SubmissionsView):
         user_ref = request.query_params.get("user_ref", access.user_ref)
         if user_ref is not None:
             access.require(user_ref)
-            rows = rows.filter(user_ref=user_ref)
+            rows = rows.filter(user_ref=checked_user_ref(user_ref))
         if status := request.query_params.get("status"):
+            if status not in State.values:
+                raise Problem(400, f"status must be one of {', '.join(State.values)}, not {show(status)}.")
             rows = rows.filter(status=status)
         pages = NewestSubmissions()
         page: list[Submission] = pages.paginate_queryset(rows, request, view=self) or []
@@ -144,7 +146,9 @@ class AssignmentSubmissionsView(SubmissionsView):
         summary="Hand in",
         description=(
             "What cannot be read is told before anything is recorded. Over the limit of the assignment "
-            "nothing is recorded either (429); what fails on our side costs nobody a try."
+            "nothing is recorded either (429); what fails on our side costs nobody a try. Sent again with "
+            "the same `external_id` and answers it is the submission that it was then; one that ended in "
+            "`error` is graded again, as in time as it was. One that was canceled stays so."
         ),
         tags=TAGS,
         parameters=[PREFER, KEY, VIEW],

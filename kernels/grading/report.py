@@ -19,10 +19,12 @@ from kernels.grading.fits import MAX_FOUND, Finding, ranked
 from kernels.grading.hypotheses import HINTS, LOW_PRECISION
 from kernels.grading.measure import WORST, Measured, figure
 from kernels.grading.model import Case, Problem, Tolerance
+from kernels.spec.problems import all_of
 
 # The most basic first: what is wrong in such a way says nothing of the rest.
 REASONS = ("dtype_mismatch", "shape_mismatch", "non_finite", "mask_leak", "numeric_mismatch")
 MISSING = "missing"
+MAX_NAMED = 8  # answers, in one note
 AXES = {
     "out": ("batch", "head", "query", "dim"),
     "lse": ("batch", "head", "query"),
@@ -306,7 +308,7 @@ class Judgement:
         return replace(
             self,
             tests=kept,
-            reason=None if self.verdict == "accepted" else _overall_reason(kept),
+            reason=_overall_reason(kept) if self.verdict == "wrong_answer" else self.reason,
             numerics=deciding["extra_data"]["numerics"] if deciding else None,
             hypotheses=tuple(_summed(kept)),
         )
@@ -333,7 +335,7 @@ def judgement(
         verdict = "rejected" if is_empty else "wrong_answer"
         reason = "no_answers" if is_empty else _overall_reason(tests)
     deciding = _deciding(tests)
-    said = list(notes)
+    said = [*notes, *_missing(parts)]
     if any(result.is_low and result.passed for result in parts.values()):
         said.insert(0, LOW_PRECISION)
     return Judgement(
@@ -346,6 +348,15 @@ def judgement(
         tuple(_summed(tests)),
         tuple(said),
     )
+
+
+def _missing(parts: Mapping[tuple[str, str], PartResult]) -> list[str]:
+    """The note on what is asked for and was not handed in, in the names that it has in a file."""
+    found = [f"{case}/{name}" for (case, name), result in parts.items() if result.reason == MISSING]
+    if not found:
+        return []
+    more = len(found) - MAX_NAMED
+    return [f"Not handed in: {all_of(found[:MAX_NAMED])}{f' and {more} more' if more > 0 else ''}."]
 
 
 def _test(case: Case, name: str, number: str, most: float, result: PartResult) -> dict[str, Any]:

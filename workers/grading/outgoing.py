@@ -25,6 +25,8 @@ TOTAL_SECONDS = 10.0
 RESOLVE_SECONDS = 3.0
 MAX_URL = 2000
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# All that is routed in public. Python takes for global what is merely nobody's: ::/96, fec0::/10 …
+GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
 # Public by their number, and yet a cloud's own service to the machines in it.
 CLOUD_SERVICES = {ipaddress.ip_address("168.63.129.16")}
 
@@ -79,7 +81,9 @@ def addresses_of(target: Target) -> list[IPAddress]:
     look_up = _resolver.submit(socket.getaddrinfo, target.host, target.port, type=socket.SOCK_STREAM)
     try:
         found = look_up.result(RESOLVE_SECONDS)
-    except (OSError, UnicodeError, TooSlow) as error:
+    except UnicodeError:
+        raise BadAddress("bad-url", f"{target.host} is no name that a host can have") from None
+    except (OSError, TooSlow) as error:
         raise Unreachable(f"{target.host} has no address ({str(error) or 'no answer in time'})") from None
     addresses = [ipaddress.ip_address(str(info[4][0]).partition("%")[0]) for info in found]
     for address in addresses:
@@ -99,6 +103,8 @@ def may_be_reached(address: IPAddress) -> bool:
     inner = _inner(address)
     if inner is not None:
         return may_be_reached(inner)
+    if isinstance(address, ipaddress.IPv6Address) and address not in GLOBAL_UNICAST:
+        return False
     return address.is_global and not address.is_multicast and address not in CLOUD_SERVICES
 
 
@@ -146,7 +152,7 @@ class _Pinned(http.client.HTTPConnection):
                 self.sock = socket.create_connection((str(address), self.port), self.timeout)
                 break
             except OSError:
-                if not left:
+                if self.was_cut or not left:  # a name may have a hundred addresses at which nobody answers
                     raise
         if self._is_https:
             context = ssl.create_default_context()

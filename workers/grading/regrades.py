@@ -37,28 +37,59 @@ def start(
 
 
 def carry_out(regrade: Regrade, no_more_interruptions: Callable[[], None]) -> None:
-    """Judge, compare, and (unless dry) replace."""
+    """Judge, compare, and (unless dry) replace.
+
+    Compared is with the scores at the end, when nobody else can change them: another regrade may,
+    and graders go on. What they graded meanwhile is judged, too, before anything is written.
+    """
     assignment, version = regrade.assignment, regrade.problem_version
-    graded = list(assignment.submissions.filter(status=State.GRADED).defer("result"))
-    judged = judging.judge_again(assignment, version, _chosen(regrade, graded))
+    judged: dict[str, Judged] = {}
+    is_complete = is_stored = False
+    while not is_complete:
+        new = [each for each in _chosen(regrade, _graded(assignment)) if each.pk not in judged]
+        judged |= {each.submission.pk: each for each in judging.judge_again(assignment, version, new)}
+        no_more_interruptions()
+        with transaction.atomic():
+            Assignment.objects.select_for_update(no_key=True).get(pk=assignment.pk)
+            graded = _graded(assignment)
+            chosen = _chosen(regrade, graded)
+            is_complete = all(each.pk in judged for each in chosen)
+            if is_complete:
+                found = [_as_it_is(assignment, judged[each.pk], each) for each in chosen]
+                is_stored = _store(regrade, graded, found)
+    if is_stored:
+        work.announce(regrade)
+
+
+def _as_it_is(assignment: Assignment, judged: Judged, now: Submission) -> Judged:
+    """What was found, of the submission as it is now: what lateness costs it may have changed meanwhile."""
+    score, most = scoring.points(assignment, judged.result, now.deduction)
+    return Judged(now, judged.result, score, most)
+
+
+def _graded(assignment: Assignment) -> list[Submission]:
+    return list(assignment.submissions.filter(status=State.GRADED).defer("result"))
+
+
+def _store(regrade: Regrade, graded: Sequence[Submission], judged: Sequence[Judged]) -> bool:
+    """End the regrade with what changes, and (unless dry) change it; False: it is another grader's by now."""
+    assignment = regrade.assignment
     kept = [each for each in judged if not _keeps_old(regrade, each)]
     changes = [each for each in kept if _differs(each)]
     result = {
         "judged": len(judged),
         "changed": len(changes),
-        "problem_version": version.number,
+        "problem_version": regrade.problem_version.number,
         "differences": _differences(assignment, graded, changes),
     }
-    no_more_interruptions()
-    with transaction.atomic():
-        if not work.finish(regrade, result):
-            return
-        if not regrade.dry_run:
-            _replace(regrade, kept, changed={each.submission.pk for each in changes})
-            webhooks.note_regrade(
-                assignment, {"regrade": regrade.id, "assignment": assignment.id, "changed": len(changes)}
-            )
-    work.announce(regrade)
+    if not work.finish(regrade, result):
+        return False
+    if not regrade.dry_run:
+        _replace(regrade, kept, changed={each.submission.pk for each in changes})
+        webhooks.note_regrade(
+            assignment, {"regrade": regrade.id, "assignment": assignment.id, "changed": len(changes)}
+        )
+    return True
 
 
 def _chosen(regrade: Regrade, graded: Sequence[Submission]) -> list[Submission]:

@@ -1,7 +1,7 @@
 """The life of a submission, as plain functions.
 
     record -> queued -> claim -> grading -> finish -> graded
-                 \\-> cancel         \\-> incidents.lost -> queued again, or error
+                 \\-> cancel         \\-> incidents.lost -> queued again, or error -> record -> queued again
 
 Each change of status is one conditional UPDATE. A grader claims many at once and judges them together.
 """
@@ -9,7 +9,7 @@ Each change of status is one conditional UPDATE. A grader claims many at once an
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -20,7 +20,15 @@ from django.utils import timezone
 
 from workers import events
 from workers.grading import assignments, scoring, sending, webhooks
-from workers.grading.models import WAITING, Answers, Assignment, State, Submission, SubmissionBatch
+from workers.grading.models import (
+    WAITING,
+    Answers,
+    Assignment,
+    ProblemVersion,
+    State,
+    Submission,
+    SubmissionBatch,
+)
 from workers.models import new_id
 from workers.runs import AlreadyFinished, QueueFull
 
@@ -31,6 +39,10 @@ MOST_AT_ONCE = 128
 MOST_BYTES = 2**26  # of answers; a judge holds each a few times over
 BATCH_KEPT = timedelta(days=2)
 LATER_SECONDS = 86_400  # when to ask again where there is no window: not soon
+AGAIN = (
+    "status", "attempt", "claim", "created_at", "queued_at", "started_at", "heartbeat_at", "finished_at",
+    "counts_towards_limit", "error", "fault",
+)  # fmt: skip
 
 
 Item = TypeVar("Item")
@@ -80,8 +92,9 @@ class Draft:
     content: bytes
     fingerprint: str
     external_id: str | None = None
-    submitted_at: datetime | None = None  # null: now
+    submitted_at: datetime | None = None  # null: when it was read, however long it then waits to be recorded
     number: int | None = None  # which attempt's inputs it answers; null: the next
+    read_at: datetime = field(default_factory=timezone.now)
 
 
 @dataclass(frozen=True)
@@ -105,8 +118,8 @@ class Claim:
 def record(assignment_id: str, drafts: Sequence[Draft]) -> list[Submission | Refusal]:
     """Write each draft down and queue it, or say why not; in their order. All in one transaction.
 
-    A draft whose external_id is known with the same content is the submission that it was then. Raises
-    Assignment.DoesNotExist, or QueueFull.
+    A draft whose external_id is known with the same content is the submission that it was then; one that we
+    failed to grade is queued again. Raises Assignment.DoesNotExist, or QueueFull.
     """
     with transaction.atomic():
         # Holds up other submissions to the assignment (of SQLite, every writer), so that no two can both
@@ -117,7 +130,8 @@ def record(assignment_id: str, drafts: Sequence[Draft]) -> list[Submission | Ref
         entered = [ledger.enter(draft) for draft in drafts]
         Submission.objects.bulk_create(ledger.new)
         Answers.objects.bulk_create(ledger.answers)
-        if ledger.new:
+        Submission.objects.bulk_update(ledger.again, AGAIN)
+        if ledger.new or ledger.again:
             transaction.on_commit(lambda: sending.send(assignment_id), robust=True)
     return entered
 
@@ -129,6 +143,7 @@ class _Ledger:
         self.assignment = assignment
         self.now = timezone.now()
         self.new: list[Submission] = []
+        self.again: list[Submission] = []
         self.answers: list[Answers] = []
         external_ids = [draft.external_id for draft in drafts if draft.external_id is not None]
         before = assignment.submissions.filter(external_id__in=external_ids) if external_ids else ()
@@ -160,10 +175,23 @@ class _Ledger:
             return None
         if (earlier.fingerprint, earlier.user_ref) != (draft.fingerprint, draft.user_ref):
             raise Conflict(draft.external_id or "", earlier.id)
+        return self._again(earlier) if earlier.status == State.ERROR else earlier
+
+    def _again(self, earlier: Submission) -> Submission:
+        """What we failed to grade, queued as it was handed in: in time then, to the inputs of then. The try
+        that it gave back may be used by now, and then there is none for it."""
+        self._check_limit(earlier.user_ref, earlier.submitted_at)
+        earlier.status, earlier.counts_towards_limit = State.QUEUED, True
+        earlier.attempt = 1  # so that it is taken alone: it may be what graders are lost with
+        earlier.created_at = earlier.queued_at = self.now  # a day to be taken in, from now on
+        earlier.started_at = earlier.heartbeat_at = earlier.finished_at = earlier.error = None
+        earlier.claim = earlier.fault = ""
+        self._count(earlier)
+        self.again.append(earlier)
         return earlier
 
     def _new(self, draft: Draft) -> Submission:
-        at = draft.submitted_at or self.now
+        at = draft.submitted_at or draft.read_at
         assignments.require_open(self.assignment, at)
         number = self.last_number[draft.user_ref] + 1
         if draft.number is not None and draft.number != number:
@@ -182,20 +210,24 @@ class _Ledger:
             deduction=scoring.deduction(self.assignment, at),
             queued_at=self.now,
         )
-        self.last_number[draft.user_ref] = number
-        self.times[draft.user_ref].append(at)
+        self._count(submission)
         if draft.external_id is not None:
             self.by_external_id[draft.external_id] = submission
         self.new.append(submission)
         self.answers.append(Answers(submission=submission, content=draft.content))
         return submission
 
+    def _count(self, submission: Submission) -> None:
+        user_ref = submission.user_ref
+        self.last_number[user_ref] = max(self.last_number[user_ref], submission.number)
+        self.times[user_ref].append(submission.submitted_at)
+
     def _check_limit(self, user_ref: str, at: datetime) -> None:
         most, window = self.assignment.limit_count, self.assignment.limit_window_s
         if most is None:
             return
-        since = at - timedelta(seconds=window) if window else None
-        used = sorted(time for time in self.times[user_ref] if since is None or time > since)
+        span = timedelta(seconds=window) if window else timedelta.max
+        used = sorted(time for time in self.times[user_ref] if abs(at - time) < span)
         if len(used) < most:
             return
         wait = LATER_SECONDS
@@ -259,6 +291,7 @@ def claim(assignment: Assignment, task_id: str, at_most: int) -> Claim | None:
     queued = Submission.objects.filter(assignment=assignment, status=State.QUEUED)
     if not queued.exists():  # so that looking takes no write lock
         return None
+    _follow_regrades(assignment)
     fresh = queued.filter(attempt=0).order_by("queued_at", "submitted_at", "id")
     taken = _take(fresh, min(at_most, MOST_AT_ONCE), claim_id, task_id) or _take(
         queued.filter(attempt__gt=0).order_by("queued_at", "id"), 1, claim_id, task_id
@@ -270,6 +303,13 @@ def claim(assignment: Assignment, task_id: str, at_most: int) -> Claim | None:
         submission.assignment = assignment
     answers = Answers.objects.filter(submission__claim=claim_id).values_list("submission_id", "content")
     return Claim(claim_id, assignment, submissions, {pk: bytes(content) for pk, content in answers})
+
+
+def _follow_regrades(assignment: Assignment) -> None:
+    """Have the version by which the assignment is judged now."""
+    now = Assignment.objects.values_list("problem_version", flat=True).get(pk=assignment.pk)
+    if now != assignment.problem_version_id:
+        assignment.problem_version = ProblemVersion.objects.defer("body").get(pk=now)
 
 
 def _take(rows: "QuerySet[Submission]", at_most: int, claim_id: str, task_id: str) -> int:
@@ -316,10 +356,16 @@ class Judged:
 
 def finish(claimed: Claim, judged: Sequence[Judged]) -> int:
     """Store verdicts; those of submissions that are no longer this grader's change nothing. Returns how many
-    were stored."""
+    were stored: none where a regrade has set another version meanwhile, by which they are judged anew."""
     now = timezone.now()
     stored: list[Submission] = []
     with transaction.atomic():
+        held = Assignment.objects.select_for_update(no_key=True).only("problem_version")
+        if held.get(pk=claimed.assignment.pk).problem_version_id != claimed.assignment.problem_version_id:
+            claimed.rows.update(
+                status=State.QUEUED, attempt=F("attempt") - 1, claim="", started_at=None, heartbeat_at=None
+            )
+            return 0
         for each in judged:
             fields = {
                 "status": State.GRADED,

@@ -34,6 +34,10 @@ class Desk:
     def key(self) -> str:
         return keys.Student(self.assignment.id, self.user_ref).key
 
+    @property
+    def holder(self) -> str:
+        return keys.Student(self.assignment.id, self.user_ref).holder
+
     def address(self, name: str = "hand-in", **where: Any) -> str:
         """Of a page of this student's."""
         path = reverse(f"classroom:{name}", kwargs={"assignment_id": self.assignment.id, **where})

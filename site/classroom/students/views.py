@@ -113,8 +113,7 @@ def _enter(
         number=int(number) if number.isascii() and number.isdigit() and len(number) < 9 else None,
     )
     try:
-        holder = f"student:{desk.assignment.id}:{desk.user_ref}"
-        quotas.take(quotas.grading("submissions", anonymous=True), holder)
+        quotas.take(quotas.grading("submissions", anonymous=True), desk.holder)
         (entered,) = submissions.record(desk.assignment.id, [draft])
     except quotas.QuotaExceeded as error:
         form.add_error(None, error.detail)
