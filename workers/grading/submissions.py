@@ -9,7 +9,7 @@ Each change of status is one conditional UPDATE. A grader claims many at once an
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -92,9 +92,8 @@ class Draft:
     content: bytes
     fingerprint: str
     external_id: str | None = None
-    submitted_at: datetime | None = None  # null: when it was read, however long it then waits to be recorded
+    submitted_at: datetime | None = None  # null: now
     number: int | None = None  # which attempt's inputs it answers; null: the next
-    read_at: datetime = field(default_factory=timezone.now)
 
 
 @dataclass(frozen=True)
@@ -191,7 +190,7 @@ class _Ledger:
         return earlier
 
     def _new(self, draft: Draft) -> Submission:
-        at = draft.submitted_at or draft.read_at
+        at = draft.submitted_at or self.now
         assignments.require_open(self.assignment, at)
         number = self.last_number[draft.user_ref] + 1
         if draft.number is not None and draft.number != number:

@@ -115,14 +115,6 @@ def test_what_was_taken_back_stays_so(room):
 # --- When it was handed in ---------------------------------------------------------------------------------
 
 
-def test_who_waits_for_others_to_be_recorded_is_not_late(classroom):
-    room = classroom(due_date=timezone.now() + timedelta(hours=1))
-    draft = room.draft()
-    room.age(room.assignment, due_date=timezone.now())
-    (entered,) = submissions.record(room.assignment.id, [draft])
-    assert (entered.status, entered.is_late) == ("queued", False)
-
-
 @pytest.mark.parametrize("years", [1, 2000])
 def test_a_window_reaches_back_before_the_calendar(classroom, years):
     room = classroom(limit_count=1, limit_window_s=60)
