@@ -14,8 +14,8 @@ from api import preferences, strict_json
 from classroom import computing, people, statements, words
 from classroom.authoring import mutants
 from classroom.authoring.editor import Editor, pretty
-from classroom.students.inputs import case_page
-from kernels.grading.cases import make_inputs, seeds_of_number
+from classroom.students.inputs import case_pages
+from kernels.grading.cases import seeds_of_number
 from kernels.grading.model import Problem as Asked
 from lab.views import bounded
 from workers.grading import judging
@@ -235,7 +235,6 @@ def _problem_context(version: ProblemVersion) -> dict[str, Any]:
     check = Check.objects.filter(version=version).first()
     where = f"?version={version.number}"
     slug = version.problem.slug
-    seeds = seeds_of_number(asked, 0)
     return {
         "row": version.problem,
         "version": version,
@@ -245,7 +244,7 @@ def _problem_context(version: ProblemVersion) -> dict[str, Any]:
         "hints": [statements.to_html(hint, below=2) for hint in asked.hints],
         "solution": statements.to_html(asked.solution, below=2) if asked.solution else "",
         "summary": _summary(asked),
-        "cases": [case_page(asked, case, make_inputs(asked, case, seeds[case.name])) for case in asked.cases],
+        "cases": case_pages(asked, seeds_of_number(asked, 0)),
         "check": check,
         "mutants": mutants.table(check.result) if check and check.status == WorkStatus.DONE else None,
         "links": {

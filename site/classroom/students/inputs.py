@@ -8,11 +8,14 @@ import numpy as np
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from api.grading.access import FEW_NUMBERS
+from api.grading.arrays import numbers_of
 from classroom import words
 from classroom.students.access import Desk
 from kernels.grading import traces
 from kernels.grading.model import Case, Problem
 from kernels.grading.shapes import sent_shape
+from kernels.spec import InputSpec
 from lab import arrays, fork, heatmap
 from workers.grading import judging
 
@@ -21,15 +24,31 @@ ROWS, COLUMNS = 8, 8  # of an array, on the page
 
 def cases_of(desk: Desk, problem: Problem, number: int) -> list[dict[str, Any]]:
     """Every case with its inputs, for the try of that number."""
-    inputs = judging.inputs_of(desk.assignment, desk.user_ref, number)
-    return [case_page(problem, case, inputs[case.name], desk.download) for case in problem.cases]
+    _same, seeds = judging.attempt_of(desk.assignment, desk.user_ref, number)
+    return case_pages(problem, seeds, desk.download)
+
+
+def case_pages(problem: Problem, seeds: Mapping[str, int], download: Any = None) -> list[dict[str, Any]]:
+    """Every case with its inputs. Many numbers are not drawn for the few of them that a page shows: that
+    could take seconds, for each student who comes by."""
+    is_small = numbers_of(problem) <= FEW_NUMBERS
+    return [
+        case_page(
+            problem,
+            case,
+            judging.inputs_of_case(problem, case, seeds) if is_small or case.run is None else case.run.inputs,
+            download,
+        )
+        for case in problem.cases
+    ]
 
 
 def case_page(
     problem: Problem, case: Case, inputs: Mapping[str, Any], download: Any = None
 ) -> dict[str, Any]:
-    """`download(format, array=…)` is the address of one array alone, where there is one."""
-    shown = {name: array for name, array in inputs.items() if isinstance(array, np.ndarray)}
+    """`inputs` are arrays, or what is known of them undrawn. `download(format, array=…)` is the address of
+    one array alone, where there is one."""
+    shown = {name: array for name, array in inputs.items() if isinstance(array, np.ndarray | InputSpec)}
     return {
         "name": case.name,
         "title": words.case_name(case.name),
@@ -62,8 +81,12 @@ def answer_page(case: Case, name: str) -> dict[str, Any]:
     return {"name": name, "shape": times(sent_shape(name, case.run, case.spec))}
 
 
-def array_page(name: str, array: np.ndarray, case: Case) -> dict[str, Any]:
-    """The upper left corner of an array, of its first head, as a table."""
+def array_page(name: str, array: np.ndarray | InputSpec, case: Case) -> dict[str, Any]:
+    """The upper left corner of an array, of its first head, as a table; of one that is not drawn, none."""
+    head = {"name": name, "shape": times(array.shape), "is_letter": name in ("q", "k", "v")}
+    if isinstance(array, InputSpec):
+        note = _("too many numbers for a page; they are in the files")
+        return {**head, "dtype": array.dtype, "rows": [], "columns": (), "is_flat": False, "note": note}
     matrix = array
     if array.ndim > 2:
         matrix = array[(0,) * (array.ndim - 2)] if array.size else np.zeros((0, 0))
@@ -73,10 +96,8 @@ def array_page(name: str, array: np.ndarray, case: Case) -> dict[str, Any]:
     is_whole = array.dtype.kind == "f" and bool(np.isfinite(array).all() and (array == array.round()).all())
     dtype = np.dtype(np.int64) if is_whole else array.dtype
     return {
-        "name": name,
-        "shape": times(array.shape),
+        **head,
         "dtype": array.dtype.name,
-        "is_letter": name in ("q", "k", "v"),
         "rows": [[heatmap.written(value, dtype) for value in row] for row in part.values],
         "columns": range(part.values.shape[1]),
         "is_flat": matrix.ndim < 2,

@@ -18,7 +18,7 @@ from safetensors.numpy import save as save_safetensors
 from api.models import ApiToken
 from kernels.arrays import float32_to_bfloat16
 from tests.site.classroom.conftest import BODY, CASES, HIDDEN
-from workers.grading import submissions
+from workers.grading import judging, submissions
 from workers.grading.models import Assignment
 
 TWO_ANSWERS = {**BODY, "answer": [{"name": "out"}, {"name": "lse"}]}
@@ -63,6 +63,17 @@ def test_a_link_shows_the_statement_and_the_students_own_inputs(course):
     q = c.inputs("ada")["small"]["q"]
     assert f"{q[0, 0, 0, 0]:.4f}".replace("-", "−") in shown
     assert text(Client().get(c.desk("bob").address())) != shown
+
+
+def test_many_numbers_are_not_drawn_for_a_page_that_shows_few(course, monkeypatch):
+    shape = {"num_heads": 4, "q_len": 32, "kv_len": 600, "head_dim": 64}
+    c = course({**BODY, "cases": [{"name": "long", "points": 1, "shape": shape}]})
+    monkeypatch.setattr(judging, "inputs_of_case", lambda *_: pytest.fail("numbers were drawn"))
+    page = Client().get(c.desk().address())
+    assert page.status_code == 200
+    assert "k 1 × 4 × 600 × 64 float32" in text(page)
+    assert "too many numbers for a page" in text(page).lower()
+    assert "format=npy&amp;array=long%2Fk" in page.content.decode()
 
 
 @pytest.mark.parametrize(
