@@ -6,7 +6,7 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from workers.grading import lateness, submissions, tasks
+from workers.grading import lateness, regrades, submissions, tasks
 from workers.grading.models import Assignment, Submission
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -90,3 +90,21 @@ def test_what_stays_as_it_was_is_not_touched(room):
     claimed = room.claim()
     move(room, hours=31)
     assert submissions.finish(claimed, tasks.judging.judge(claimed)) == 3
+
+
+def test_a_regrade_counts_lateness_as_it_is_in_the_end(room, monkeypatch):
+    room.submit("ada", submitted_at=timezone.now() - timedelta(hours=3))
+    room.grade()
+    judge = regrades.judging.judge_again
+
+    def judge_while_the_date_moves(*args):
+        found = judge(*args)
+        move(room, minutes=-30)
+        return found
+
+    monkeypatch.setattr(regrades.judging, "judge_again", judge_while_the_date_moves)
+    row = regrades.start(
+        room.assignment, room.assignment.problem_version, scope="all", policy="replace", dry_run=False
+    )
+    tasks.regrade.run(row.pk)
+    assert cost("ada") == (False, 0.0, 100)
