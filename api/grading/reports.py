@@ -2,10 +2,13 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# As some spreadsheet reads it: after blanks, in full-width signs, or in a cell of its own, where semicolons
+# or tabs separate cells.
+FORMULA = re.compile(r"(^|[;\t\r\n])(?=[\s\"]*[=+\-@＝＋－＠])")
 
 
 def gradescope(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,7 +67,7 @@ def headline(document: Mapping[str, Any]) -> str:
 
 
 def to_csv(columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """RFC 4180. Text that a spreadsheet would take for a formula gets an apostrophe in front."""
+    """RFC 4180. What a spreadsheet would take for a formula gets an apostrophe in front."""
     columns = list(columns)
     buffer = io.StringIO()
     writer = csv.writer(buffer)
@@ -80,6 +83,4 @@ def _cell(value: Any) -> Any:
         return str(value).lower()
     if hasattr(value, "isoformat"):
         return value.isoformat()
-    if isinstance(value, str) and value.startswith(FORMULA):
-        return f"'{value}"
-    return value
+    return FORMULA.sub(r"\1'", value) if isinstance(value, str) else value

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import numpy as np
 import pytest
@@ -71,15 +72,19 @@ def test_grades_as_csv(assigned, teacher):
     assert_problem(teacher.api.get(f"/assignments/{assigned['id']}/grades?format=xlsx"), 400)
 
 
-@pytest.mark.parametrize("user_ref", ["=1+1", "@cmd", "+x", "-x", 'a"b', "a,b", "学生"])
+NAMES = ["=1+1", "@cmd", "+x", "-x", " =1", "＝1", "a;=1", 'a; "=1', ";-1", 'a"b', "a,b", "a;b-c", "学生"]
+
+
+@pytest.mark.parametrize("user_ref", NAMES)
 def test_a_spreadsheet_takes_no_user_for_a_formula(teacher, user_ref):
     made = teacher.assign()
     body = {"user_ref": user_ref, "answers": {}}
     assert teacher.api.post(f"/assignments/{made['id']}/submissions", body).status_code == 202
     text = teacher.api.get(f"/assignments/{made['id']}/grades?format=csv").content.decode()
     (row,) = csv.DictReader(io.StringIO(text))
-    assert row["user_ref"].lstrip("'") == user_ref
-    assert row["user_ref"][0] not in "=@+-"
+    assert row["user_ref"].replace("'", "") == user_ref
+    cells = re.split("[,;]", text.splitlines()[1])  # by commas, or where these are semicolons
+    assert all(cell.lstrip(' "')[:1] not in {*"=@+-＝"} for cell in cells)
 
 
 # --- Regrades --------------------------------------------------------------------------------
