@@ -37,6 +37,19 @@ def cost(user_ref):
     return found.is_late, found.deduction, found.score
 
 
+def test_at_the_very_moment_it_is_still_in_time(classroom):
+    due = timezone.now() - timedelta(hours=2)
+    last = due + timedelta(hours=1)
+    room = classroom(due_date=due, late_due_date=last)
+    instant = timedelta(microseconds=1)
+    handed = [
+        room.submit(f"s{n}", submitted_at=at)
+        for n, at in enumerate((due, due + instant, last, last + instant))
+    ]
+    assert [each.is_late for each in handed[:3]] == [False, True, True]
+    assert isinstance(handed[3], submissions.Refusal)
+
+
 def test_what_was_late_is_late_no_more_and_costs_nothing(room):
     room.submit("ada")
     room.submit("bob", room.zeros("bob"))

@@ -220,6 +220,7 @@ def test_what_has_no_verdict_never_counts_as_0(room):
         ({"type": "none"}, 30, 0),
         ({}, 30, 0),
         ({"type": "fixed", "fraction": 0.2}, 30, 0.2),
+        ({"type": "per_day", "fraction": 0.2}, 24, 0.2),
         ({"type": "per_day", "fraction": 0.2}, 30, 0.4),
         ({"type": "per_day", "fraction": 0.2}, 24 * 9, 1),
         ({"type": "per_day", "fraction": 0.2}, 0, 0),
