@@ -74,7 +74,7 @@ def rows(sweep: Sweep) -> list[dict[str, Any]]:
 def as_cells(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row for CSV, where a value may be no list and no object."""
     return {
-        name: json.dumps(value)
+        name: json.dumps(value, sort_keys=True)
         if isinstance(value, Mapping | Sequence) and not isinstance(value, str)
         else value
         for name, value in row.items()

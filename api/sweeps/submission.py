@@ -1,5 +1,6 @@
 """From a request body to a sweep of queued runs."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,9 +33,9 @@ def submit_sweep_body(
             points, refused = _admitted(asked, caller)
         return sweeps.prepare(
             points,
-            body=_described(asked.body, points[0].parsed),
-            vary=asked.vary,
-            refused=refused,
+            body=_storable(_described(asked.body, points[0].parsed)),
+            vary=_storable(asked.vary),
+            refused=_storable(refused),
             owner=caller.owner,
             caller=caller.address,
             budget_seconds=caller.budget_seconds,
@@ -73,6 +74,15 @@ def _admitted(asked: SweepRequest, caller: Caller) -> tuple[list[sweeps.Point], 
 
 def _error(problem: FieldProblem) -> dict[str, str]:
     return {"pointer": problem.pointer, "code": problem.code, "detail": problem.detail}
+
+
+def _storable(value: Any) -> Any:
+    """The value as JSON has it: a number beyond float64 (1e999) was read as an infinity."""
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if isinstance(value, Mapping):
+        return {name: _storable(inner) for name, inner in value.items()}
+    return [_storable(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _described(body: Mapping[str, Any], parsed: ParsedRun) -> dict[str, Any]:

@@ -31,9 +31,11 @@ from kernels.spec.problems import (
 from kernels.spec.reader import ObjectReader, is_integer
 
 MAX_POINTS = 64
+MAX_VARIED = 16  # fields
 MAX_SENT = 2**22  # numbers that are sent, each counted once for every point
 MAX_LENGTH = 2**31 - 1
 
+OWN_FIELDS = ("vary", "skip_refused")
 FIELDS = ("engine", "device", "dtype")
 SEEDED_FIELDS = ("seed", "distribution")
 OBJECTS = ("attention", "options", "timing")  # whose fields vary by path: attention/softcap
@@ -88,9 +90,10 @@ def parse_sweep(body: object) -> SweepRequest:
     if not isinstance(body, dict):
         detail = f"the request body must be an object, not {show(body)}"
         raise SpecError([FieldProblem("", "wrong-type", detail, MALFORMED)])
-    reader = ObjectReader(body, "", problems, tuple(body))
+    own = {name: body[name] for name in OWN_FIELDS if name in body}
+    reader = ObjectReader(own, "", problems, OWN_FIELDS)
     skip_refused = reader.boolean("skip_refused", False)
-    run = {name: value for name, value in body.items() if name not in ("vary", "skip_refused")}
+    run = {name: value for name, value in body.items() if name not in OWN_FIELDS}
     vary = _vary(reader)
     problems.raise_if_any()
     inputs = _Inputs(run)
@@ -117,6 +120,10 @@ def _vary(body: ObjectReader) -> dict[str, list[Any]]:
     if not body.fields.get("vary"):
         detail = 'vary is required: lists of values by field, e.g. {"len": [64, 128, 256]}'
         problems.add("/vary", "required", detail, MALFORMED)
+        return {}
+    if isinstance(body.fields["vary"], dict) and len(body.fields["vary"]) > MAX_VARIED:
+        detail = f"{len(body.fields['vary']):,} fields vary; at most {MAX_VARIED} may"
+        problems.add("/vary", "too-many", detail)
         return {}
     reader = ObjectReader(body.fields["vary"], "/vary", problems, _names(body.fields["vary"]))
     for name, values in reader.fields.items():
@@ -161,12 +168,9 @@ def _check_size(body: Mapping[str, Any], points: int, problems: Problems) -> Non
     count = 0
     while left and count <= most:
         value = left.pop()
-        if isinstance(value, dict):
-            left.extend(value.values())
-        elif isinstance(value, list):
-            left.extend(value)
-        else:
-            count += len(value) // 4 if isinstance(value, str) else 1
+        if isinstance(value, dict | list):
+            left.extend(value.values() if isinstance(value, dict) else value)
+        count += 1 + len(value) // 4 if isinstance(value, str) else 1
     if count > most:
         problems.add("", "too-large", too_much(points), TOO_LARGE)
 

@@ -2,14 +2,18 @@
 
 import csv
 import io
+import json
 import threading
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from api import pure
 from tests.api.conftest import Api
 from tests.api.helpers import BODY, assert_problem, validator
+from tests.support.spoiling import spoiled
 from workers import events, runs, sweeps, tasks
 from workers.models import Run, Status, Sweep
 
@@ -182,6 +186,39 @@ def test_checking_sweeps_is_charged_and_bounded_as_estimates_are(redis_server, s
     assert Api().post("/sweeps", body()).status_code == 202
 
 
+ODD = st.sampled_from([
+    None, True, -1, 0, 3, 10**400, 1e300, "", "x\0", "\ud800", "flash", "lsh", "inf", [], {}, [[1.0]], [None],
+    ["flash", "eager"], {"seed": 1}, {"seed": 1, "shape": [4, 4]}, list(range(70)), {"type": "prefix"},
+])  # fmt: skip
+WHOLE = [
+    ("lengths", body({"len": [8, 16], "engine": ["eager", "flash"]}, skip_refused=True)),
+    (
+        "fields",
+        {**BODY, "vary": {"attention/softcap": [1.0, 2.0], "engine": ["eager"]}, "skip_refused": True},
+    ),
+]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(case=spoiled(WHOLE, ODD, ["x/~", "len", "seed", "attention/rope", "engine", "past_key", "vary"]))
+def test_a_spoiled_body_is_answered_or_its_mistakes_are_named(api, case):
+    answer = api.post("/sweeps", case[1])
+    if answer.status_code == 202:
+        assert api.get(f"/sweeps/{answer.json()['id']}").json()["vary"]
+    else:
+        assert assert_problem(answer, answer.status_code)["errors"]
+        assert answer.status_code in {400, 413, 422}
+
+
+def test_what_was_refused_can_be_stored_whatever_it_was(api):
+    asked = json.dumps(
+        body({"attention/softcap": [1.5, "BIG"], "engine": ["eager", "ü😀"]}, skip_refused=True)
+    )
+    sweep = api.post("/sweeps", asked.replace('"BIG"', "1e999")).json()
+    assert sweep["vary"]["attention/softcap"] == [1.5, "inf"]
+    assert [each["values"]["engine"] for each in sweep["refused"]] == ["ü😀", "eager", "ü😀"]
+
+
 # --- Again -----------------------------------------------------------------------------------
 
 
@@ -259,7 +296,7 @@ def test_the_table_has_a_row_for_each_point(api):
     assert answer["Content-Type"] == "text/csv; charset=utf-8"
     lines = list(csv.DictReader(io.StringIO(answer.content.decode())))
     assert [line["run"] for line in lines] == [point["id"] for point in sweep["runs"]]
-    assert {line["attention/pattern"] for line in lines} == {"", '{"type": "prefix", "len": 2}'}
+    assert {line["attention/pattern"] for line in lines} == {"", '{"len": 2, "type": "prefix"}'}
     assert {line["flops"] for line in lines} == {"192", "768"}
     assert_problem(api.get(f"/sweeps/{sweep['id']}/results?format=xml"), 400, says="xml")
 

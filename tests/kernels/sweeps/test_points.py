@@ -129,6 +129,7 @@ def test_fields_vary_by_their_path_and_leave_the_rest():
         (body({"len": [8], "q_len": [8]}), "/vary/q_len", "together"),
         (body({"attention": [{}], "attention/softcap": [1]}), "/vary/attention~1softcap", "as a whole"),
         (body({"len": list(range(MAX_POINTS + 1))}), "/vary", f"at most {MAX_POINTS}"),
+        (body({f"attention/{n}": [1] for n in range(17)}), "/vary", "17 fields"),
         (body({"len": list(range(9)), "batch": list(range(9))}), "/vary", "81 points"),
         (body({"d_c": [1]}), "/vary/d_c", "no input has an axis d_c"),
         (body({"len": [8]}, {**seeded(16, 8), "k": [[1, 2]]}), "/inputs/k", '{"seed": 1'),
