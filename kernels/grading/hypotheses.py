@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from kernels.grading import edits, steps
+from kernels.grading import edits, steps, trace_mistakes
 from kernels.grading.pipeline import Setting
 from kernels.grading.readings import Reading
 
@@ -54,7 +54,8 @@ _READINGS: dict[str, Callable[[Setting], Iterator[Reading]]] = {
     "last_block_dropped": steps.last_block_dropped,
     "block_mean": steps.block_mean,
 }
-CODES = (*_READINGS, LOW_PRECISION)  # the last is no other computation, but the right one, less precisely
+# The last is no other computation, but the right one, less precisely.
+CODES = (*_READINGS, *trace_mistakes.CODES, LOW_PRECISION)
 
 _MASK = "Before the softmax, add −inf to the scores of forbidden keys."
 _SOFTMAX = "A query's weights are exp(score) over the sum of exp(score) along the keys, the last axis."
@@ -64,6 +65,8 @@ _ROPE = "RoPE turns pairs of dimensions of q and k, not of v, by the position ti
 _ORDER = "The order is: scale, softcap, ALiBi, mask, softmax."
 _ALIBI = "ALiBi adds slope·(key position − query position) to the scores."
 _LSE = "The LSE is the natural logarithm of the sum of exp(score), the largest score added back."
+_DRAFT = "Accept a drafted token x where u < p(x)/q(x), and stop at the first that is refused."
+_RESIDUAL = "What replaces a refused token is drawn from max(0, p − q), divided by its sum."
 HINTS = {
     "no_scale": "Multiply q·k by the scale, 1/√head_dim unless another is given.",
     "scale_by_d": "The scale is one over the square root of head_dim, once.",
@@ -102,6 +105,19 @@ HINTS = {
     "online_no_rescale": "When the maximum grows from m to m′, multiply the old sums by exp(m − m′).",
     "last_block_dropped": "The last block counts too, also where it is shorter.",
     "block_mean": "Blocks count by their sums of exp(score), not equally.",
+    "block_off_by_one": "A sequence of n tokens has ⌈n/B⌉ blocks, and all numbers count from 0.",
+    "block_order": "Free blocks are a stack, block 0 on top at first; a sequence is freed from its end.",
+    "copy_missing": "Before you write to a block that another table holds too, take a new one and copy it.",
+    "copy_needless": "A block is copied when it is written to, and only while another table holds it.",
+    "freed_while_shared": "A block is free when the last table that holds it lets go; a fork holds it too.",
+    "draft_always_accepted": _DRAFT,
+    "accepted_without_ratio": _DRAFT,
+    "ratio_inverted": _DRAFT,
+    "examined_on": _DRAFT,
+    "residual_missing": _RESIDUAL,
+    "residual_not_normalised": _RESIDUAL,
+    "other_uniform": "The last of the numbers u draws the last token of a run, however many were accepted.",
+    "bonus_missing": "Where the whole draft is accepted, one more token follows, drawn from p.",
     LOW_PRECISION: "Keep scores, softmax and sums in float32 or better.",
 }
 

@@ -15,11 +15,12 @@ import numpy as np
 
 from kernels.arrays import Array
 from kernels.bounds import UNIT_ROUNDOFF
-from kernels.grading import traces
+from kernels.grading import trace_mistakes, traces
 from kernels.grading.answers import Answer, Answers
 from kernels.grading.case import answer_shape
 from kernels.grading.cases import drawn_inputs
 from kernels.grading.diagnosis import Diagnosis, Suspect
+from kernels.grading.fits import Finding, ranked
 from kernels.grading.measure import WORST, Measured, measure
 from kernels.grading.model import Case, Problem
 from kernels.grading.pipeline import Results, Setting, allowed, as_answers, attend, resolve
@@ -30,6 +31,7 @@ from kernels.spec.results import GRADIENTS
 
 GROUP = 2**17  # pairs, or numbers of an answer, that are computed at a time
 LOW = ("float16", "bfloat16")
+COMPARABLE = ("numeric_mismatch", "shape_mismatch")  # of integers, with what mistakes give
 SENTINEL = -1e4  # what programs write in the place of −inf, or less
 
 
@@ -328,15 +330,49 @@ def _grade_trace(
     """Integers, compared exactly."""
     if case.trace is None:
         return
-    known: dict[int, Results] = {}
+    known: dict[int, tuple[Results, Results]] = {}
     for attempt, own in zip(attempts, ledger, strict=True):
         seed = attempt.seeds[case.name] if case.is_drawn else 0
         if seed not in known:
             checkpoint()
-            known[seed] = case.trace.expected(case.trace.inputs(seed))
+            inputs = case.trace.inputs(seed)
+            known[seed] = inputs, case.trace.expected(inputs)
+        inputs, expected = known[seed]
+        wrong, given = {}, {}
         for part in problem.answers:
-            answer, expected = attempt.answers.get(case.name, part.name), known[seed][part.name]
-            own.parts[case.name, part.name] = _trace_part(case, part.name, answer, expected)
+            answer = attempt.answers.get(case.name, part.name)
+            result = own.parts[case.name, part.name] = _trace_part(
+                case, part.name, answer, expected[part.name]
+            )
+            if answer is None or answer.reason is not None:
+                continue
+            if result.passed or result.reason in COMPARABLE:
+                given[part.name] = answer.array.astype(np.float64)
+                if not result.passed:
+                    wrong[part.name] = result
+        if wrong:
+            checkpoint()
+            findings = _explained(problem.kind, case.trace, inputs, given, list(wrong))
+            for name, result in wrong.items():
+                result.explain(name, [finding for finding in findings if name in finding.parts])
+
+
+def _explained(
+    kind: str,
+    trace: traces.Trace,
+    inputs: Mapping[str, Array],
+    given: Mapping[str, Array],
+    wrong: Sequence[str],
+) -> list[Finding]:
+    """The readings that give exactly what was handed in, right and wrong."""
+    found = []
+    for reading in trace_mistakes.READINGS[kind]:
+        answers = reading.answers(trace, inputs) or {}
+        told = [name for name in given if name in answers]
+        parts = tuple(name for name in told if name in wrong)
+        if parts and all(trace_mistakes.same(name, given[name], answers[name]) for name in told):
+            found.append(Finding(reading.code, reading.name, reading.says, 0.0, parts))
+    return ranked(found)
 
 
 def _trace_part(case: Case, name: str, answer: Answer | None, expected: Array) -> PartResult:

@@ -21,14 +21,16 @@ import numpy as np
 
 from kernels.arrays import DISTRIBUTIONS, Array, round_to_dtype
 from kernels.bounds import UNIT_ROUNDOFF
+from kernels.grading import trace_mistakes
 from kernels.grading.cases import drawn_inputs
-from kernels.grading.hypotheses import CODES, HINTS, LOW_PRECISION, rank, readings
+from kernels.grading.hypotheses import CODES, HINTS, LOW_PRECISION, readings
 from kernels.grading.measure import measure
 from kernels.grading.model import PRECISION, Case, Problem, coarser
 from kernels.grading.pipeline import PRECISIONS, Results, Setting, as_answers, attend, resolve
 from kernels.grading.problem import parse_problem
 from kernels.grading.readings import Reading, evaluate
 from kernels.grading.tolerance import allowed_errors, held_to
+from kernels.grading.trace_mistakes import TraceReading
 from kernels.spec import SpecError
 from kernels.spec.results import GRADIENTS
 
@@ -126,7 +128,7 @@ class Matrix:
 def matrix(problem: Problem, checkpoint: Callable[[], None] = lambda: None) -> Matrix:
     """The mutant matrix of a problem. ``checkpoint`` is called between computations; it may raise to stop."""
     if problem.kind != "attention":
-        return _of_traces(problem)
+        return _of_traces(problem, checkpoint)
     trials = [_Trial(problem, case) for case in problem.cases]
     fates: dict[str, _Fate] = {}
     for trial in trials:
@@ -136,7 +138,7 @@ def matrix(problem: Problem, checkpoint: Callable[[], None] = lambda: None) -> M
     for fate in fates.values():
         if fate.always_coincides:
             checkpoint()
-            fate.is_structural = _coincides_everywhere(problem, fate.reading)
+            fate.is_structural = _coincides_everywhere(problem, fate.reading.name)
     rows = tuple(_row(code, [f for f in fates.values() if f.reading.code == code]) for code in CODES[:-1])
     zeros = [name for name, outcome in fates["zeros"].outcomes.items() if outcome != "killed"]
     precision = _precision(problem, trials, checkpoint)
@@ -220,7 +222,7 @@ class _Trial:
 class _Fate:
     """What became of a reading in every case."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: Reading | TraceReading) -> None:
         self.reading = reading
         self.outcomes: dict[str, str] = {}
         self.is_structural = True
@@ -262,14 +264,14 @@ def _row(code: str, fates: Sequence[_Fate]) -> Row:
     )
 
 
-def _coincides_everywhere(problem: Problem, reading: Reading) -> bool:
+def _coincides_everywhere(problem: Problem, reading: str) -> bool:
     """Whether a reading gives what is right on inputs of every distribution, in the shapes of all cases."""
     for case in problem.cases:
         for distribution in DISTRIBUTIONS if case.is_drawn else ():
             if distribution == case.distribution:
                 continue
             trial = _Trial(problem, _redrawn(case, distribution), SEEDS[:1])
-            same = next((each for each in trial.readings if each.name == reading.name), None)
+            same = next((each for each in trial.readings if each.name == reading), None)
             if same is not None and trial.outcome(same) != "coincides":
                 return False
     return True
@@ -404,19 +406,71 @@ def _kills(problem: Problem, code: str) -> bool:
 # -- traces --------------------------------------------------------------------------------------------------
 
 
-def _of_traces(problem: Problem) -> Matrix:
-    """Integers are compared exactly; zeros are all that could pass."""
-    passing = []
-    for case in problem.cases:
-        if case.trace is None:
-            continue
-        expected = case.trace.expected(case.trace.inputs(SEEDS[0]))
-        if not any(expected[part.name].any() for part in problem.answers):
-            passing.append(case.name)
-    killed = tuple(case.name for case in problem.cases if case.name not in passing)
-    says = "every number is 0: nothing was computed or written"
-    zeros = Row("zeros", True, False, killed, (says,) if not killed else (), ())
-    others = [Row(code, False, False, (), (), ()) for code in CODES if code != "zeros"]
-    rows = sorted([zeros, *others], key=lambda row: rank(row.code))
+def _of_traces(problem: Problem, checkpoint: Callable[[], None]) -> Matrix:
+    """Integers are compared exactly: a mistake passes where it happens to change nothing."""
+    fates = _trace_fates(problem, checkpoint)
+    rows = tuple(_row(code, [f for f in fates.values() if f.reading.code == code]) for code in CODES)
+    zeros = [name for name, outcome in fates["zeros"].outcomes.items() if outcome != "killed"]
     precision = {dtype: {"passes": True, "should_pass": True, "failed": []} for dtype in PRECISION}
-    return Matrix(tuple(rows), precision, tuple(passing), ())
+    return Matrix(rows, precision, tuple(zeros), tuple(_trace_suggestions(problem, rows, checkpoint)))
+
+
+def _trace_fates(problem: Problem, checkpoint: Callable[[], None]) -> dict[str, _Fate]:
+    fates: dict[str, _Fate] = {}
+    for case in problem.cases:
+        for reading in trace_mistakes.READINGS[problem.kind]:
+            checkpoint()
+            outcome = _trace_outcome(problem, case, reading)
+            if outcome:
+                fates.setdefault(reading.name, _Fate(reading)).add(case.name, outcome)
+    return fates
+
+
+def _trace_outcome(problem: Problem, case: Case, reading: TraceReading) -> str:
+    """ "killed", "survives" or "coincides"; "" where it cannot be done with any inputs."""
+    if case.trace is None:
+        return ""
+    right = []
+    for seed in SEEDS if case.is_drawn else SEEDS[:1]:
+        inputs = case.trace.inputs(seed)
+        given, expected = reading.answers(case.trace, inputs), case.trace.expected(inputs)
+        asked = [part.name for part in problem.answers if given is not None and part.name in given]
+        if given is not None:
+            right.append(all(trace_mistakes.same(name, given[name], expected[name]) for name in asked))
+    if not any(right):
+        return "killed" if right else ""
+    return "coincides" if all(right) else "survives"
+
+
+def _trace_suggestions(
+    problem: Problem, rows: Sequence[Row], checkpoint: Callable[[], None]
+) -> Iterator[dict[str, Any]]:
+    """For all survivors the smallest case that would kill them, of some larger ones."""
+    left = [row.code for row in rows if row.survives]
+    for words, body in _longer(problem) if left else ():
+        larger = parse_problem({**problem.to_dict(), "cases": [body]})
+        fates = _trace_fates(larger, checkpoint).values()
+        for code in list(left):
+            of_code = [fate for fate in fates if fate.reading.code == code and fate.reading.is_main]
+            if of_code and all(fate.killed_by for fate in of_code):
+                left.remove(code)
+                detail = f"A case of {words} would kill {code}."
+                yield {"code": code, "change": {"shape": body["shape"]}, "detail": detail}
+    for code in left:
+        yield {
+            "code": code,
+            "change": None,
+            "detail": "Nothing that was tried kills it; ask for another answer.",
+        }
+
+
+def _longer(problem: Problem) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Drawn cases in which more happens."""
+    case = {"name": "more", "points": 1}
+    for size in (8, 16, 32, 64):
+        if problem.kind == "paging":
+            shape = {"num_blocks": 4 * size, "block_size": 4, "sequences": size // 2, "steps": 2 * size}
+            yield f"{2 * size} operations on {size // 2} sequences", {**case, "shape": shape}
+        else:
+            shape = {"runs": size, "gamma": 3, "vocabulary": 5}
+            yield f"{size} runs of 3 drafted tokens", {**case, "shape": shape}

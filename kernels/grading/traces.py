@@ -18,7 +18,7 @@ thousandth (``MARGIN``), so that arithmetic in float32 decides as float64 does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,7 +27,7 @@ import numpy as np
 from kernels.arrays import Array
 from kernels.integers import ceil_div
 from kernels.serving.draws import Draws, cumulated
-from kernels.serving.paged_allocator import OutOfBlocks, PagedAllocator
+from kernels.serving.paged_allocator import Change, OutOfBlocks, PagedAllocator
 from kernels.serving.speculative import residual
 from kernels.spec.problems import MALFORMED, Problems, all_of, join
 from kernels.spec.reader import ObjectReader
@@ -117,12 +117,18 @@ class Paging:
 
     def expected(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """What the allocator says in the end, and what it did on the way."""
-        cache = PagedAllocator(self.num_blocks, self.block_size)
+        return self.carried_out(inputs)
+
+    def carried_out(
+        self, inputs: Mapping[str, Array], kind: type[PagedAllocator] = PagedAllocator
+    ) -> dict[str, Array]:
+        """The same, by an allocator that may do it otherwise. Raises OutOfBlocks where that takes more."""
+        cache = kind(self.num_blocks, self.block_size)
         slots: list[int] = []
         copies: list[tuple[int, int]] = []
         for operation in inputs["operations"].tolist():
             change = _apply(cache, *operation)
-            if change is not None:
+            if isinstance(change, Change):
                 slots += change.slots
                 copies += [change.copied] if change.copied else []
         names = [str(number) for number in range(1 + int(inputs["operations"][:, 1].max(initial=0)))]
@@ -176,17 +182,15 @@ class Paging:
 
 
 def _apply(cache: PagedAllocator, operation: int, sequence: int, tokens: int, parent: int) -> Any:
-    """Carry out one operation; the change of memory where it writes."""
+    """Carry out one operation; the Change of memory where it writes."""
     name = str(sequence)
     if operation == 0:
         return cache.allocate(name, tokens)
     if operation == 1:
         return cache.append(name, tokens)
     if operation == 2:
-        cache.fork(str(parent), name, tokens)
-    else:
-        cache.free(name)
-    return None
+        return cache.fork(str(parent), name, tokens)
+    return cache.free(name)
 
 
 def _read_paging(reader: ObjectReader) -> Trace | None:
@@ -254,6 +258,35 @@ def _why_impossible(cache: PagedAllocator, operation: int, sequence: int, tokens
 # -- speculative decoding ------------------------------------------------------------------------------------
 
 
+def first_beyond(weights: list[float], u: float) -> int:
+    """The first token whose cumulative share of the weights exceeds u."""
+    draws = Draws(0)
+    draws.uniform = lambda: u
+    return draws.index(cumulated(weights))
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How a draft is checked: as it is right, but for what is said."""
+
+    accepts: Callable[[float, float, float], bool] = lambda u, p, q: u < p / q
+    replaces: Callable[[list[float], list[float], float], int] = lambda p, q, u: first_beyond(
+        residual(p, q), u
+    )
+    draws_by: Callable[[int], int] = lambda kept: -1  # which uniform value replaces, after so many accepted
+    follows: bool = True  # one from p after a draft accepted whole
+
+    def kept(self, target: list[Any], draft: list[Any], drafted: list[int], uniforms: list[float]) -> int:
+        """How many drafted tokens are accepted."""
+        for place, token in enumerate(drafted):
+            if not self.accepts(uniforms[place], target[place][token], draft[place][token]):
+                return place
+        return len(drafted)
+
+
+RIGHT = Rules()
+
+
 @dataclass(frozen=True)
 class Speculative:
     """So many runs of the target, each over ``gamma`` tokens drafted from the other distribution."""
@@ -282,7 +315,8 @@ class Speculative:
         uniforms = [
             _away(draws, [p[token] / q[token]]) for token, p, q in zip(drafted, target, draft, strict=False)
         ]
-        last = _last_distribution(target, draft, drafted, uniforms)
+        kept = RIGHT.kept(target, draft, drafted, uniforms)
+        last = target[kept] if kept == self.gamma else residual(target[kept], draft[kept])
         total = cumulated(last)[-1]
         return target, draft, drafted, [*uniforms, _away(draws, [x / total for x in cumulated(last)])]
 
@@ -292,37 +326,23 @@ class Speculative:
 
     def expected(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Every run, token by token."""
+        return self.written(inputs, RIGHT)
+
+    def written(self, inputs: Mapping[str, Array], rules: Rules) -> dict[str, Array]:
+        """The same by rules that may be others."""
         accepted = np.full((self.runs, self.gamma), -1, dtype=np.int64)
         tokens = np.full((self.runs, self.gamma + 1), -1, dtype=np.int64)
         rows = (inputs[name].tolist() for name in ("target", "draft", "drafted", "uniforms"))
         for run, (target, draft, drafted, uniforms) in enumerate(zip(*rows, strict=True)):
-            kept = _kept(target, draft, drafted, uniforms)
+            kept = rules.kept(target, draft, drafted, uniforms)
             accepted[run, :kept], accepted[run, kept : kept + 1] = 1, 0
             tokens[run, :kept] = drafted[:kept]
-            tokens[run, kept] = _first_beyond(_last_distribution(target, draft, drafted, uniforms), uniforms)
+            if kept < self.gamma:
+                u = uniforms[rules.draws_by(kept)]
+                tokens[run, kept] = rules.replaces(target[kept], draft[kept], u)
+            elif rules.follows:
+                tokens[run, kept] = first_beyond(target[kept], uniforms[-1])
         return {"accepted": accepted, "tokens": tokens, "counts": (tokens >= 0).sum(axis=1)}
-
-
-def _kept(target: list[Any], draft: list[Any], drafted: list[int], uniforms: list[float]) -> int:
-    """How many drafted tokens are accepted."""
-    for place, token in enumerate(drafted):
-        if uniforms[place] >= target[place][token] / draft[place][token]:
-            return place
-    return len(drafted)
-
-
-def _last_distribution(
-    target: list[Any], draft: list[Any], drafted: list[int], uniforms: list[float]
-) -> list[float]:
-    """What the last token of a run is drawn from."""
-    kept = _kept(target, draft, drafted, uniforms)
-    return list(target[kept]) if kept == len(drafted) else residual(target[kept], draft[kept])
-
-
-def _first_beyond(distribution: list[float], uniforms: list[float]) -> int:
-    draws = Draws(0)
-    draws.uniform = lambda: uniforms[-1]
-    return draws.index(cumulated(distribution))
 
 
 def _away(draws: Draws, edges: list[float]) -> float:

@@ -82,9 +82,10 @@ class PagedAllocator:
         needed = self.blocks_needed(name, tokens)
         if needed > len(self.free_blocks):
             raise OutOfBlocks(needed, len(self.free_blocks))
+        is_shared = tokens > 0 and self._writes_to_shared(sequence)
         taken = [self._take() for _ in range(needed)]
         copied = None
-        if tokens and self._writes_to_shared(sequence):
+        if is_shared:
             copied = (sequence.table[-1], taken[0])
             self._drop(sequence.table.pop())
         sequence.table += taken

@@ -74,7 +74,7 @@ def changed(body: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any
     elif "answer" in change:
         found["answer"] = [*found["answer"], {"name": change["answer"], "points": 1}]
     elif "shape" in change:
-        new = {name: value for name, value in cases[0].items() if name not in ("inputs", "seed")}
+        new = {name: value for name, value in cases[0].items() if name not in ("inputs", "operations", "seed")}
         taken = {case["name"] for case in cases}
         name = next(name for n in range(2, 99) if (name := f"more-{n}") not in taken)
         cases.append({**new, **change, "name": name})

@@ -159,14 +159,14 @@ MISTAKES: dict[str, list[tuple[str | None, Changes]]] = {
         (None, (("pages[block_table[b]]", "pages[np.sort(block_table[b])]"),)),
     ],
     "block-tables": [
-        (None, (NO_COPY,)),
-        (None, (("reversed(cache.tables.pop(sequence))", "cache.tables.pop(sequence)"),)),
-        (None, (("self.free.pop()", "self.free.pop(self.free.index(min(self.free)))"),)),
+        ("copy_missing", (NO_COPY,)),
+        ("block_order", (("reversed(cache.tables.pop(sequence))", "cache.tables.pop(sequence)"),)),
+        ("block_order", (("self.free.pop()", "self.free.pop(self.free.index(min(self.free)))"),)),
     ],
     "speculative": [
-        (None, (("np.maximum(p - q, 0)", "p"),)),
-        (None, (("uniforms[run, i] < p[token] / q[token]", "p[token] > q[token]"),)),
-        (None, (('side="right"', 'side="right") * (kept < gamma) - (kept == gamma'),)),
+        ("residual_missing", (("np.maximum(p - q, 0)", "p"),)),
+        ("accepted_without_ratio", (("uniforms[run, i] < p[token] / q[token]", "p[token] > q[token]"),)),
+        ("bonus_missing", (('side="right"', 'side="right") * (kept < gamma) - (kept == gamma'),)),
     ],
 }  # fmt: skip
 
