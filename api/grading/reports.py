@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+DECIMALS = 9  # of numbers in a table; what float64 rounds is beyond them
 # As some spreadsheet reads it: after blanks, in full-width signs, or in a cell of its own, where semicolons
 # or tabs separate cells.
 FORMULA = re.compile(r"(^|[;\t\r\n])(?=[\s\"]*[=+\-@＝＋－＠])")
@@ -83,4 +84,6 @@ def _cell(value: Any) -> Any:
         return str(value).lower()
     if hasattr(value, "isoformat"):
         return value.isoformat()
+    if isinstance(value, float):
+        return round(value, DECIMALS)
     return FORMULA.sub(r"\1'", value) if isinstance(value, str) else value

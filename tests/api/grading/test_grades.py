@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 
+from api.grading import reports
 from tests.api.conftest import Api
 from tests.api.grading.conftest import CASES, right, work, zeros
 from tests.api.helpers import assert_problem, validator
@@ -70,6 +71,12 @@ def test_grades_as_csv(assigned, teacher):
     assert [row["score"] for row in rows] == ["8.0", "0.0", "8.0", ""]
     assert {"max_score", "status", "submitted_at", "is_late"} <= set(rows[0])
     assert_problem(teacher.api.get(f"/assignments/{assigned['id']}/grades?format=xlsx"), 400)
+
+
+def test_a_score_in_a_table_has_no_digits_that_are_but_rounding():
+    late = 3 * (1 - 0.2)
+    assert str(late) == "2.4000000000000004"
+    assert reports.to_csv(("score",), [{"score": late}]) == "score\r\n2.4\r\n"
 
 
 NAMES = ["=1+1", "@cmd", "+x", "-x", " =1", "＝1", "a;=1", 'a; "=1', ";-1", 'a"b', "a,b", "a;b-c", "学生"]
