@@ -164,7 +164,7 @@ def head(row: Assignment) -> dict[str, Any]:
     version = row.problem_version
     return {
         "assignment": row,
-        "title": row.title or version.body["title"],
+        "title": row.title or judging.problem_of(version).title,
         "version": version,
         "problem": version.problem,
         "phase": phase,
