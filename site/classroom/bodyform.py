@@ -4,6 +4,7 @@ They judge nothing: whoever reads the body does, and names each mistake by a poi
 be right is passed on as it was typed.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC
 from typing import Any
@@ -46,4 +47,17 @@ class BodyForm(forms.Form):
             pointer = problem.pointer
             while pointer and pointer not in by_pointer:
                 pointer = pointer.rpartition("/")[0]
-            self.add_error(by_pointer.get(pointer), problem.detail)
+            self.add_error(by_pointer.get(pointer), self._in_words(problem.detail))
+
+    def _in_words(self, detail: str) -> str:
+        """What REST calls a field, as the form calls it: the word that begins a detail, and any with a _."""
+        labels = {
+            pointer.rpartition("/")[2]: str(self.fields[name].label)
+            for name, pointer in self.POINTERS.items()
+            if name in self.fields
+        }
+
+        def label(found: re.Match[str]) -> str:
+            return f"“{labels[found[0]]}”" if found[0] in labels else found[0]
+
+        return re.sub(r"^[a-z]+\b|\b[a-z]+(?:_[a-z]+)+\b", label, detail)

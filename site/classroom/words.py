@@ -1,5 +1,6 @@
 """Verdicts, reasons and mistakes as people say them."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from kernels.grading.hypotheses import HINTS
 from lab import results
 
 Words = str | Promise
+MINUS = {"-": "−", "−": "−", "+": ""}
 
 VERDICTS: Mapping[str, Words] = {
     "accepted": lazy("Right"),
@@ -169,6 +171,11 @@ def case_name(name: str) -> str:
     """A case that a property made says what is different in it."""
     base, _dot, made_by = name.rpartition(".")
     return f"{base}, {MADE[made_by]}" if base and made_by in MADE else name
+
+
+def typeset(text: str) -> str:
+    """Exponents as everywhere on pages, and unbroken: 8e-07 -> 8e−7."""
+    return re.sub(r"(?<=\d)e([-+−])0?(\d+)", lambda found: f"e{MINUS[found[1]]}{found[2]}", text)
 
 
 def points(value: float | None) -> str:

@@ -14,9 +14,11 @@ def table(matrix: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if not matrix:
         return None
     rows = [_row(row) for row in matrix["rows"]]
+    surviving = sum(row["outcome"] == "survives" for row in rows)
     return {
         "is_publishable": matrix["publishable"],
-        "problems": matrix["problems"],
+        "surviving": surviving,
+        "other_problems": matrix["problems"][surviving:],  # the first say what the table says
         "killed": matrix["killed"],
         "total": matrix["total"],
         "rows": sorted(

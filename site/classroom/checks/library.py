@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import yaml
 from django.conf import settings
 
 from kernels.grading.cases import make_inputs, seeds_of_number
@@ -22,6 +23,28 @@ COURSE: Path = settings.COURSE_DIR
 @cache
 def slugs() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in COURSE.glob("*.md")))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Of the course."""
+
+    title: str
+    summary: str
+    slugs: tuple[str, ...]
+
+
+@cache
+def parts() -> tuple[Part, ...]:
+    """The course in reading order."""
+    found = yaml.safe_load((COURSE / "contents.yaml").read_text())
+    return tuple(Part(part["title"], part["summary"], tuple(part["problems"])) for part in found)
+
+
+def place(slug: str) -> int:
+    """Where it comes in reading order; last, what the course once had."""
+    order = [each for part in parts() for each in part.slugs]
+    return order.index(slug) if slug in order else len(order)
 
 
 @cache

@@ -37,19 +37,17 @@ def find(slug: str) -> Problem:
 @require_safe
 def problems(request: HttpRequest) -> HttpResponse:
     """What there is to try."""
-    found = [library.problem(slug) for slug in library.slugs()]
-    context = {
-        "problems": [
-            {
-                "slug": each.slug,
-                "title": each.title,
-                "answers": [part.name for part in each.answers],
-                "cases": len([case for case in each.cases if case.made_by is None]),
-            }
-            for each in found
-        ]
+    parts = [(part, [problem_row(library.problem(slug)) for slug in part.slugs]) for part in library.parts()]
+    return render(request, "classroom/checks/problems.html", {"parts": parts})
+
+
+def problem_row(asked: Problem) -> dict[str, Any]:
+    return {
+        "slug": asked.slug,
+        "title": asked.title,
+        "answers": [part.name for part in asked.answers],
+        "cases": len([case for case in asked.cases if case.made_by is None]),
     }
-    return render(request, "classroom/checks/problems.html", context)
 
 
 @csrf_exempt  # nothing is kept and nobody is signed in: there is nothing to forge

@@ -3,6 +3,7 @@
 Made of the document that REST gives (`api.grading.feedback`), so that a page never shows what it would not.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -103,7 +104,7 @@ def test_page(test: Mapping[str, Any], problem: Problem) -> dict[str, Any]:
         "passed": test["status"] == "passed",
         "points": words.points(test["score"]),
         "max_points": words.points(test["max_score"]),
-        "output": test["output"],
+        "output": words.typeset(test["output"]),
         "diagnosis": words.diagnosis(data.get("hypotheses") or []),
         "figures": figures(numerics),
         "worst": worst(numerics) if test["status"] == "failed" else None,
@@ -141,7 +142,7 @@ def worst(numerics: Mapping[str, Any]) -> dict[str, Any] | None:
         "rows": [
             {
                 "index": [cell["index"][axis] for axis in axes],
-                **{name: _shown(cell[name]) for name in ("actual", "expected")},
+                **{name: _shown(cell[name], cell["abs_err"]) for name in ("actual", "expected")},
                 **{name: _brief(cell[name]) for name in ("abs_err", "allowed")},
             }
             for cell in cells
@@ -158,5 +159,9 @@ def _brief(value: Any) -> str:
     return units.significant(float(value), 2) if isinstance(value, int | float) else str(value)
 
 
-def _shown(value: Any) -> str:
-    return number(float(value)) if isinstance(value, int | float) else str(value).replace("-", "−")
+def _shown(value: Any, off: Any) -> str:
+    """With as many digits as it takes to see that it is `off`."""
+    if not isinstance(value, int | float):
+        return str(value).replace("-", "−")
+    is_close = isinstance(off, int | float) and 0 < off < 1e-3
+    return words.typeset(number(float(value), min(9, 1 - math.floor(math.log10(off))) if is_close else 4))

@@ -120,6 +120,15 @@ class AssignmentForm(ChangeForm):
         super().__init__(*args, **kwargs)
         self.fields["problem"].choices = problems  # type: ignore[attr-defined]
 
+    def clean_late_percent(self) -> str:
+        """Judged here, because percent are this form's own."""
+        percent = self.text("late_percent")
+        share = _share(percent)
+        if isinstance(share, int | float) and not 0 <= share <= 1:
+            detail = _("It must be between 0 and 100, not {percent}.").format(percent=percent)
+            raise forms.ValidationError(detail)
+        return percent
+
     def body(self) -> dict[str, Any]:
         kind = self.text("late_type") or "none"
         late = {"type": kind, "fraction": _share(self.text("late_percent"))} if kind != "none" else None

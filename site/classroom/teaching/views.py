@@ -17,6 +17,7 @@ from api.errors import Problem
 from api.grading import authoring, bodies, feedback, reports
 from api.grading.grades import COLUMNS, grade_rows
 from classroom import people, words
+from classroom.checks import library
 from classroom.students import opening, verdicts
 from classroom.students.access import Desk, is_user_ref
 from classroom.students.views import to_lab
@@ -52,12 +53,11 @@ def home(request: HttpRequest) -> HttpResponse:
         handed_in=Count("submissions"),
         problem_title=KeyTextTransform("title", "problem_version__body"),
     )
+    course = problem_rows(ProblemVersion.objects.filter(problem__owner=COURSE, published_at__isnull=False))
     context = {
         "assignments": [assignment_row(row) for row in given],
         "problems": problem_rows(ProblemVersion.objects.filter(problem__owner=owner)),
-        "course": problem_rows(
-            ProblemVersion.objects.filter(problem__owner=COURSE, published_at__isnull=False)
-        ),
+        "course": sorted(course, key=lambda row: library.place(row["slug"])),
     }
     return render(request, "classroom/teaching/home.html", context)
 

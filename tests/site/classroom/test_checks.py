@@ -219,7 +219,16 @@ def test_the_mutant_table_of_a_published_problem_is_there(client):
     call_command("load_problems", verbosity=0)
     html = client.get(f"{PROBLEMS}rope/").content.decode()
     assert "What it tells apart" in html
-    assert re.search(r"It tells (\d+) of the \1 mistakes", text(html))
+    assert re.search(r"It tells all \d+ mistakes", text(html))
+
+
+@pytest.mark.django_db
+def test_the_course_is_listed_in_reading_order(client, teacher):
+    call_command("load_problems", verbosity=0)
+    order = [slug for part in library.parts() for slug in part.slugs]
+    assert sorted(order) == list(library.slugs())
+    for page in (client.get(PROBLEMS), teacher.get("/en/classroom/")):
+        assert re.findall(r'class="row-title"><a href="/en/problems/([^/]+)/', page.content.decode()) == order
 
 
 @pytest.mark.django_db

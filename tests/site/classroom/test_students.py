@@ -16,6 +16,8 @@ from django.utils import timezone
 from safetensors.numpy import save as save_safetensors
 
 from api.models import ApiToken
+from classroom import words
+from classroom.students import verdicts
 from kernels.arrays import float32_to_bfloat16
 from tests.site.classroom.conftest import BODY, CASES, HIDDEN
 from workers.grading import judging, submissions
@@ -333,14 +335,31 @@ def test_a_wrong_answer_is_explained(course):
     assert float(cells[3]) == pytest.approx(c.answers()["small"][0, 0, query, dim], abs=6e-5)
 
 
+@pytest.mark.parametrize(
+    ("actual", "expected", "shown"),
+    [
+        (0.5, 0.25, ("0.5000", "0.2500")),
+        (0.40131, 0.40134, ("0.401310", "0.401340")),
+        (8e-7, 0.1, ("8.00e−7", "0.1000")),
+    ],
+)
+def test_what_is_off_is_seen_in_the_digits(actual, expected, shown):
+    cell = {"index": {"query": 0}, "actual": actual, "expected": expected, "allowed": 1e-8}
+    (row,) = verdicts.worst({"worst": [{**cell, "abs_err": abs(actual - expected)}]})["rows"]
+    assert (row["actual"], row["expected"]) == shown
+
+
+def test_exponents_are_written_as_everywhere():
+    assert words.typeset("6.596e-07 (residual 8e-17), 1.5e+08") == "6.596e−7 (residual 8e−17), 1.5e8"
+
+
 def test_every_axis_that_an_answer_can_have_has_a_column():
-    from classroom.students.verdicts import AXES
     from kernels.grading import report, traces
 
     named = [*report.AXES.values(), report.PAIRS, *traces.AXES.values()]
-    assert {axis for axes in named for axis in axes} <= AXES.keys()
+    assert {axis for axes in named for axis in axes} <= verdicts.AXES.keys()
     for axes in named:
-        assert list(axes) == [axis for axis in AXES if axis in axes]
+        assert list(axes) == [axis for axis in verdicts.AXES if axis in axes]
 
 
 def test_a_hidden_case_shows_nothing_of_itself(course):
@@ -376,8 +395,8 @@ def test_a_teacher_decides_how_much_is_shown(course, level, has, has_not):
     c = course(feedback={"normal": level, "past_limit": level, "after_due": level, "staff": "full"})
     shown = text(c.page(c.hand_in(answers=c.answers(scaled=False))))
     main = shown[shown.index("Submission 1") :]
-    assert [words for words in has if words not in main] == []
-    assert [words for words in has_not if words in main.replace("Attention, plainly", "")] == []
+    assert [each for each in has if each not in main] == []
+    assert [each for each in has_not if each in main.replace("Attention, plainly", "")] == []
 
 
 def test_a_history_takes_as_many_queries_as_one_submission(course):

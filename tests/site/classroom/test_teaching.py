@@ -96,6 +96,7 @@ def test_what_is_wrong_is_said_beside_its_field(teacher, course, fields, label):
     assert answer.status_code == 422
     listed = text(re.search(r'problems-list">.*?</ul>', html, re.DOTALL)[0])
     assert f"{label} :" in listed
+    assert not re.search(r"[a-z]_[a-z]|: (count|fraction|title) ", listed), "a name of REST"
     for value in fields.values():
         assert unescape(html).count(value)
     assert Assignment.objects.count() == 1
