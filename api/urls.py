@@ -20,6 +20,7 @@ from api.grading.assignments import (
     AssignmentsView,
     AssignmentView,
     KeysView,
+    KeyView,
     TokensView,
     VariantView,
 )
@@ -65,6 +66,7 @@ urlpatterns = [
     path("assignments/<slug:assignment_id>", AssignmentView.as_view(), name="assignment"),
     path("assignments/<slug:assignment_id>/tokens", TokensView.as_view(), name="submit_tokens"),
     path("assignments/<slug:assignment_id>/keys", KeysView.as_view(), name="student_keys"),
+    path("assignments/<slug:assignment_id>/keys/<path:user_ref>", KeyView.as_view(), name="student_key"),
     path("assignments/<slug:assignment_id>/variants/<path:user_ref>", VariantView.as_view(), name="variant"),
     path(
         "assignments/<slug:assignment_id>/submissions",

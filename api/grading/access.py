@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NoReturn
 
 from django.http import Http404
@@ -20,6 +21,7 @@ from api import idempotency, pure
 from api.callers import Caller
 from api.errors import Problem
 from api.grading import bodies, keys
+from api.grading.keys import Student
 from api.models import AUTHOR, SUBMIT
 from api.views import ApiView
 from kernels.spec.problems import Problems
@@ -51,7 +53,7 @@ class Access:
             raise Problem(403, f"The key is another student's; it acts for {self.user_ref!r}.")
 
 
-def access_of(caller: Caller, key: str, assignment: Assignment) -> Access | None:
+def access_of(caller: Caller, student: Student | None, assignment: Assignment) -> Access | None:
     """None: for this caller there is no such assignment."""
     if assignment.owner == caller.owner and AUTHOR in caller.scopes:
         return Access(assignment, is_staff=True)
@@ -59,8 +61,8 @@ def access_of(caller: Caller, key: str, assignment: Assignment) -> Access | None
         caller.assignment == assignment.id if caller.assignment else assignment.owner == caller.owner
     ):
         return Access(assignment, is_staff=False)
-    student = keys.read(key) if key else None
     if student and student.assignment == assignment.id:
+        keys.used(student)
         return Access(assignment, is_staff=False, user_ref=student.user_ref)
     return None
 
@@ -92,8 +94,12 @@ class GradingView(ApiView):
     @property
     def holder(self) -> str:
         """Whose quotas and Idempotency-Keys these are: a class shares an address, and nothing else."""
-        student = keys.read(self.key) if self.caller.is_anonymous else None
-        return student.holder if student else self.caller.scope
+        return self.student.holder if self.caller.is_anonymous and self.student else self.caller.scope
+
+    @cached_property
+    def student(self) -> Student | None:
+        """Whose key the address has."""
+        return keys.read(self.key) if self.key else None
 
     def idempotency_key(self, fingerprint: str) -> idempotency.Key | None:
         key = super().idempotency_key(fingerprint)
@@ -141,7 +147,7 @@ class GradingView(ApiView):
 
     def may_see(self, assignment: Assignment) -> Access:
         """Raises Http404, or asks for credentials where there are none at all."""
-        access = access_of(self.caller, self.key, assignment)
+        access = access_of(self.caller, self.student, assignment)
         if access is None:
             self._turn_away()
         return access

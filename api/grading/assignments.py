@@ -178,11 +178,24 @@ class TokensView(GradingView):
 
 class KeysView(PureView, GradingView):
     @extend_schema(
+        operation_id="list_student_keys",
+        summary="Whose keys were made",
+        description="The newest first: since when each is in force, and when, to a minute, it was used.",
+        tags=TAGS,
+        parameters=CURSOR,
+        responses={200: schema.StudentKeyPage, **problems(400, 401, 403, 404, 429)},
+    )
+    def get(self, request: Request, assignment_id: str) -> Response:
+        access = self.find_assignment(assignment_id)
+        access.require_staff()
+        return newest_first(self, access.assignment.keys.all(), representation.student_key)
+
+    @extend_schema(
         operation_id="student_keys",
         summary="The keys of students",
         description=(
             "A key acts for one student at this assignment, as `?key=…`: for a link to each. The same "
-            "student has the same key, and nothing is kept."
+            "student has the same key until it is revoked; the key itself is not kept."
         ),
         tags=TAGS,
         request={"application/json": schema.KeysRequest},
@@ -197,14 +210,32 @@ class KeysView(PureView, GradingView):
         submissions = representation.address(self.request._request, "submissions", **where)
         variants = representation.address(self.request._request, "variant", **where, user_ref="x")[:-1]
         found = []
-        for user_ref in user_refs:
-            key = keys.Student(assignment_id, user_ref).key
+        for student in keys.make(assignment_id, user_refs):
+            key = student.key
             found.append(
                 {
-                    "user_ref": user_ref,
+                    "user_ref": student.user_ref,
                     "key": key,
-                    "variant": f"{variants}{quote(user_ref)}?key={key}",
+                    "variant": f"{variants}{quote(student.user_ref)}?key={key}",
                     "submissions": f"{submissions}?key={key}",
                 }
             )
         return {"keys": found}
+
+
+class KeyView(GradingView):
+    @extend_schema(
+        operation_id="revoke_student_key",
+        summary="Revoke a student's key",
+        description=(
+            "From then on it is answered as one that nobody made. `POST …/keys` gives the one that takes its "
+            "place."
+        ),
+        tags=TAGS,
+        responses={204: None, **problems(400, 401, 403, 404, 429)},
+    )
+    def delete(self, request: Request, assignment_id: str, user_ref: str) -> Response:
+        access = self.find_assignment(assignment_id)
+        access.require_staff()
+        keys.revoke(access.assignment.id, checked_user_ref(user_ref))
+        return Response(status=204)

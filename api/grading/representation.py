@@ -19,6 +19,7 @@ from workers.grading.models import (
     Incident,
     ProblemVersion,
     Regrade,
+    StudentKey,
     WebhookEndpoint,
     WorkStatus,
 )
@@ -109,6 +110,10 @@ def regrade(row: Regrade) -> dict[str, Any]:
         "differences": result.get("differences", []),
         "error": row.error,
     }
+
+
+def student_key(row: StudentKey) -> dict[str, Any]:
+    return {"user_ref": row.user_ref, "created_at": row.created_at, "last_used_at": row.last_used_at}
 
 
 def incident(row: Incident) -> dict[str, Any]:

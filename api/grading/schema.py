@@ -363,6 +363,14 @@ KeysRequest = component(
     "KeysRequest",
     closed({"user_refs": listed(USER_REF, maxItems=bodies.MAX_KEYS)}, required=("user_refs",)),
 )
+StudentKey = component(
+    "StudentKey",
+    closed(
+        {"user_ref": USER_REF, "created_at": WHEN, "last_used_at": nullable(WHEN)},
+        required=("user_ref", "created_at", "last_used_at"),
+    ),
+)
+StudentKeyPage = page("StudentKeyPage", StudentKey)
 Keys = component(
     "StudentKeys",
     closed(

@@ -47,6 +47,7 @@ urlpatterns = [
     path(f"{ASSIGNMENT}/submissions/<str:submission_id>/", views.submission, name="assignment-submission"),
     path(f"{ASSIGNMENT}/submissions/<str:submission_id>/lab/", views.open_in_lab, name="assignment-lab"),
     path(f"{ASSIGNMENT}/ways-in/", ways_in.links, name="ways-in"),
+    path(f"{ASSIGNMENT}/ways-in/revoke/", ways_in.revoke_link, name="revoke-link"),
     path(f"{ASSIGNMENT}/ways-in/token/", ways_in.make_token, name="make-token"),
     path(f"{ASSIGNMENT}/regrades/", regrades.regrades, name="regrades"),
     path(f"{ASSIGNMENT}/regrades/<str:regrade_id>/", regrades.regrade, name="regrade"),

@@ -120,6 +120,25 @@ class Assignment(models.Model):
         return self.late_due_date or self.due_date
 
 
+class StudentKey(models.Model):
+    """Which key of a student is in force: the first, until it is revoked. Its text is a signature."""
+
+    id = models.CharField(primary_key=True, max_length=32, default=new_id, editable=False)
+    assignment = models.ForeignKey(Assignment, on_delete=models.CASCADE, related_name="keys")
+    user_ref = models.CharField(max_length=USER_REF_LENGTH)
+    generation = models.PositiveIntegerField(default=1)
+    created_at = models.DateTimeField(default=timezone.now)  # of this generation
+    last_used_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("-created_at", "id")
+        constraints = (models.UniqueConstraint(fields=("assignment", "user_ref"), name="student_key"),)
+        indexes = (models.Index(fields=("assignment", "-created_at", "id"), name="student_key_newest"),)
+
+    def __str__(self) -> str:
+        return f"key {self.generation} of {self.user_ref}"
+
+
 class State(models.TextChoices):
     """Of a submission."""
 

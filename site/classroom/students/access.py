@@ -18,6 +18,7 @@ from django.views.decorators.cache import never_cache
 from api.callers import caller_of
 from api.grading import keys
 from api.grading.access import access_of
+from api.grading.keys import Student
 from api.models import ApiToken
 from workers.grading.models import USER_REF_LENGTH, Assignment, ProblemVersion
 from workers.models import ID_ALPHABET
@@ -28,15 +29,19 @@ class Desk:
     """Where one student works on one assignment."""
 
     assignment: Assignment
-    user_ref: str
+    student: Student
+
+    @property
+    def user_ref(self) -> str:
+        return self.student.user_ref
 
     @property
     def key(self) -> str:
-        return keys.Student(self.assignment.id, self.user_ref).key
+        return self.student.key
 
     @property
     def holder(self) -> str:
-        return keys.Student(self.assignment.id, self.user_ref).holder
+        return self.student.holder
 
     def address(self, name: str = "hand-in", **where: Any) -> str:
         """Of a page of this student's."""
@@ -63,17 +68,18 @@ def desk_of(request: HttpRequest, assignment_id: str) -> Desk:
     assignment = find(assignment_id) if student and student.assignment == assignment_id else None
     if student is None or assignment is None:
         raise Http404
-    return Desk(assignment, student.user_ref)
+    keys.used(student)
+    return Desk(assignment, student)
 
 
 def by_token(request: HttpRequest, assignment_id: str, text: str, user_ref: str) -> Desk | None:
     """Where somebody with a token that hands in may work for a student."""
     token = ApiToken.verify(text.strip())
     assignment = find(assignment_id) if token else None
-    if token is None or assignment is None or access_of(caller_of(request, token), "", assignment) is None:
+    if token is None or assignment is None or access_of(caller_of(request, token), None, assignment) is None:
         return None
     token.touch()
-    return Desk(assignment, user_ref)
+    return Desk(assignment, *keys.make(assignment.id, [user_ref]))
 
 
 def is_user_ref(text: str) -> bool:

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from rest_framework.renderers import JSONRenderer
 
 from api.errors import Problem
-from api.grading import authoring, bodies, feedback, reports
+from api.grading import authoring, bodies, feedback, keys, reports
 from api.grading.grades import COLUMNS, grade_rows
 from classroom import people, words
 from classroom.checks import library
@@ -275,7 +275,7 @@ def student(request: HttpRequest, row: Assignment) -> HttpResponse:
         **head(row),
         "user_ref": user_ref,
         "history": found,
-        "desk": request.build_absolute_uri(Desk(row, user_ref).address()),
+        "desk": request.build_absolute_uri(Desk(row, *keys.of(row.id, [user_ref])).address()),
         "tries": assignments.tries(row, user_ref, timezone.now()),
     }
     return render(request, "classroom/teaching/student.html", context)

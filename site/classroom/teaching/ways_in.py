@@ -5,7 +5,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy as lazy
 from django.views.decorators.http import require_http_methods, require_POST
 
-from api.grading import bodies, reports
+from api.grading import bodies, keys, reports
 from api.models import ApiToken
 from classroom import once, people
 from classroom.accounts.forms import LIFETIMES
@@ -23,6 +23,7 @@ from classroom.teaching.views import head
 from workers.grading.models import Assignment
 
 MAX_TOKENS = 50
+SHOWN_KEYS = 1_000
 
 
 class LinksForm(forms.Form):
@@ -60,14 +61,27 @@ def links(request: HttpRequest, row: Assignment) -> HttpResponse:
     found: list[dict[str, str]] = []
     if form.is_valid():
         found = [
-            {"user_ref": user_ref, "link": request.build_absolute_uri(Desk(row, user_ref).address())}
-            for user_ref in form.cleaned_data["user_refs"]
+            {"user_ref": student.user_ref, "link": request.build_absolute_uri(Desk(row, student).address())}
+            for student in keys.make(row.id, form.cleaned_data["user_refs"])
         ]
         if "csv" in request.POST:
             headers = {"Content-Disposition": f'attachment; filename="{row.id}-links.csv"'}
             text = reports.to_csv(("user_ref", "link"), found)
             return HttpResponse(text, content_type="text/csv; charset=utf-8", headers=headers)
     return _page(request, row, form=form, found=found)
+
+
+@assignment_view
+@require_POST
+def revoke_link(request: HttpRequest, row: Assignment) -> HttpResponse:
+    """A student's link opens nothing any more; the next one that is made does."""
+    user_ref = request.POST.get("user_ref", "")
+    if not is_user_ref(user_ref):
+        raise Http404
+    keys.revoke(row.id, user_ref)
+    sentence = _("The link of “{user_ref}” opens nothing any more. Show the links to have a new one.")
+    messages.success(request, sentence.format(user_ref=user_ref))
+    return redirect("classroom:ways-in", assignment_id=row.id)
 
 
 @assignment_view
@@ -106,6 +120,7 @@ def _page(
         "form": form or LinksForm(initial={"user_refs": "\n".join(known[:100])}),
         "harness": harness or HarnessForm(auto_id="harness_%s"),
         "found": found or [],
+        "keys": row.keys.all()[:SHOWN_KEYS],
         "new": new,
         "form_key": once.new_key(),
         "tokens": [(token, token.in_force()) for token in tokens],

@@ -160,6 +160,7 @@ DOORS = [
     ("GET", ""), ("PATCH", ""), ("GET", "/variants/ada"), ("POST", "/submissions"), ("GET", "/submissions"),
     ("POST", "/submissions:batch"), ("GET", "/grades"), ("GET", "/grades?format=csv"), ("POST", "/regrades"),
     ("GET", "/regrades"), ("GET", "/incidents"), ("POST", "/tokens"), ("POST", "/keys"),
+    ("GET", "/keys"), ("DELETE", "/keys/ada"),
 ]  # fmt: skip
 
 
@@ -262,6 +263,54 @@ def test_a_key_acts_for_one_student(teacher, api, handed):
     assert_problem(api.get(f"/assignments/{other['id']}{query}"), 404)
     for wrong in (ada["key"][:-1], ada["key"] + "x", "x", "x:y", "%00"):
         assert_problem(api.get(f"/assignments/{made['id']}?key={wrong}"), 404)
+
+
+def test_a_key_can_be_revoked_alone(teacher, api, document):
+    made = teacher.assign()
+    where = f"/assignments/{made['id']}"
+
+    def keys(*user_refs):
+        return [
+            each["key"] for each in teacher.api.post(f"{where}/keys", {"user_refs": user_refs}).json()["keys"]
+        ]
+
+    ada, odd = keys("ada", "a b/c")
+    assert keys("ada") == [ada]
+    assert teacher.api.request("DELETE", f"{where}/keys/ada").status_code == 204
+    revoked = assert_problem(api.get(f"{where}?key={ada}"), 404)
+    unknown = assert_problem(api.get(f"{where}?key=x"), 404)
+    assert revoked == unknown
+    assert api.get(f"{where}?key={odd}").status_code == 200
+    (renewed,) = keys("ada")
+    assert api.get(f"{where}/variants/ada?key={renewed}").status_code == 200
+    assert_problem(api.get(f"{where}?key={ada}"), 404)
+    assert teacher.api.request("DELETE", f"{where}/keys/a%20b%2Fc").status_code == 204
+    assert_problem(api.get(f"{where}?key={odd}"), 404)
+    listed = teacher.api.get(f"{where}/keys")
+    validator(document, "StudentKeyPage").validate(listed.json())
+    assert {each["user_ref"]: bool(each["last_used_at"]) for each in listed.json()["results"]} == {
+        "ada": True,
+        "a b/c": False,
+    }
+    assert_problem(teacher.api.request("DELETE", f"{where}/keys/%07"), 400)
+
+
+def test_a_key_that_was_never_told_is_listed_once_it_is_used(teacher, api):
+    from api.grading import keys
+
+    made = teacher.assign()
+    (student,) = keys.of(made["id"], ["ada"])
+    for _ in range(2):
+        assert api.get(f"/assignments/{made['id']}?key={student.key}").status_code == 200
+    (row,) = teacher.api.get(f"/assignments/{made['id']}/keys").json()["results"]
+    assert row["last_used_at"]
+
+
+def test_a_key_can_be_revoked_before_it_is_made(teacher, api):
+    made = teacher.assign()
+    teacher.api.request("DELETE", f"/assignments/{made['id']}/keys/ada")
+    (key,) = teacher.api.post(f"/assignments/{made['id']}/keys", {"user_refs": ["ada"]}).json()["keys"]
+    assert api.get(f"/assignments/{made['id']}?key={key['key']}").status_code == 200
 
 
 def test_a_key_is_told_as_links_too(teacher, api):

@@ -83,9 +83,10 @@ class Course:
         return self.assignment.id
 
     def desk(self, user_ref="ada"):
+        from api.grading import keys
         from classroom.students.access import Desk
 
-        return Desk(self.assignment, user_ref)
+        return Desk(self.assignment, *keys.of(self.id, [user_ref]))
 
     def inputs(self, user_ref="ada", number=1):
         from workers.grading import judging

@@ -365,6 +365,23 @@ def test_a_link_for_each_student_opens_that_students_desk(teacher, course):
     assert found[1]["link"] == unescape(links[1])
 
 
+def test_a_link_can_be_revoked_alone(teacher, course):
+    c = course()
+    teacher.post(of(c, "ways-in/"), {"user_refs": "ada\nbob"})
+    ada, bob = c.desk("ada").address(), c.desk("bob").address()
+    assert Client().get(ada).status_code == 200
+    page = text(teacher.get(of(c, "ways-in/")))
+    assert "Links that were made" in page
+    answer = teacher.post(of(c, "ways-in/revoke/"), {"user_ref": "ada"}, follow=True)
+    assert "The link of “ada” opens nothing any more" in text(answer)
+    revoked, unknown = Client().get(ada), Client().get(ada + "x")
+    assert (revoked.status_code, text(revoked)) == (404, text(unknown))
+    assert Client().get(bob).status_code == 200
+    assert c.desk("ada").address() != ada
+    assert Client().get(c.desk("ada").address()).status_code == 200
+    assert teacher.post(of(c, "ways-in/revoke/"), {"user_ref": "\x07"}).status_code == 404
+
+
 @pytest.mark.parametrize(
     "user_refs", ["", "  \n ", "x" * 129, "a\u200b\x07b", "\n".join(map(str, range(1_001)))]
 )
@@ -451,6 +468,7 @@ def test_nobody_sees_or_touches_what_is_anothers(at, course, public):
     ]  # fmt: skip
     posts = [
         of(c, "settings/"), of(c, "publish-grades/"), of(c, "ways-in/"), of(c, "ways-in/token/"),
+        of(c, "ways-in/revoke/"),
         of(c, "regrades/"), of(c, f"submissions/{submission.id}/lab/"), f"{HOOKS}{endpoint.id}/delete/",
         f"{HOOKS}{endpoint.id}/deliveries/{delivery.id}/replay/",
     ]  # fmt: skip
