@@ -10,8 +10,9 @@ import pytest
 
 from api.grading import reports
 from tests.api.conftest import Api
-from tests.api.grading.conftest import CASES, right, work, zeros
+from tests.api.grading.conftest import CASES, Teacher, right, work, zeros
 from tests.api.helpers import assert_problem, validator
+from workers.grading import incidents
 from workers.grading.models import Regrade, Submission
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -142,6 +143,30 @@ def test_a_regrade_of_another_assignment_is_not_there(assigned, teacher):
     assert_problem(teacher.api.get(f"/assignments/{assigned['id']}/regrades/{regrade['id']}"), 404)
 
 
+def test_a_regrade_by_a_draft_is_refused(assigned, teacher):
+    teacher.author(cases=[{**CASES[0], "points": 3}, {**CASES[1], "points": 1}])
+    answer = teacher.api.post(f"/assignments/{assigned['id']}/regrades", {"problem_version": 2})
+    assert_problem(answer, 422, pointer="/problem_version")
+    assert not Regrade.objects.exists()
+
+
+# --- Incidents -------------------------------------------------------------------------------
+
+
+def test_an_incident_that_touched_many_is_told_to_each_of_their_own(teacher, handed, bob):
+    mine, others = teacher.assign(), Teacher(bob).assign()
+    touched = handed(mine, "ada").json()
+    handed(others, "bob", api=bob)
+    queued = Submission.objects.filter(status="queued")
+    assert incidents.lost(queued, incidents.NEVER_TAKEN, last=True) == 2
+    handed(others, "cleo", api=bob)
+    assert incidents.lost(queued, incidents.NEVER_TAKEN, last=True) == 1
+    (told,) = teacher.api.get(f"/assignments/{mine['id']}/incidents").json()["results"]
+    assert told["kind"] == "never-taken"
+    assert told["submissions"] == [{"id": touched["id"], "user_ref": "ada", "status": "error"}]
+    assert len(bob.get(f"/assignments/{others['id']}/incidents").json()["results"]) == 2
+
+
 # --- In one call -----------------------------------------------------------------------------
 
 QUESTION = {
@@ -206,11 +231,14 @@ def test_drafts_are_graded_for_their_author_alone(teacher, api):
     assert_problem(api.post("/grade", body), 422, pointer="/problem")
 
 
-def test_what_takes_long_needs_an_assignment(api):
+def test_what_takes_long_needs_an_assignment(teacher, api):
     large = {"seed": 1, "shape": [3, 1024, 8]}
     body = {"spec": {}, "inputs": dict.fromkeys("qkv", large), "answers": {"out": [[1]]}}
-    answer = api.post("/grade", body)
-    assert answer.status_code in (413, 422)
+    assert_problem(api.post("/grade", body), 413, says="pairs")
+    shape = {"q_len": 1024, "kv_len": 1024, "head_dim": 1}
+    teacher.author(slug="long", cases=[{"name": f"c{n}", "points": 1, "shape": shape} for n in range(3)])
+    answer = teacher.api.post("/grade", {"problem": "long", "answers": {}})
+    assert_problem(answer, 422, code="too-slow", says="use an assignment")
 
 
 # --- Webhooks --------------------------------------------------------------------------------
@@ -261,6 +289,12 @@ def test_odd_webhooks_are_refused(teacher, body, pointer):
     assert answer.status_code in (400, 422)
     assert_problem(answer, answer.status_code, pointer=pointer)
     assert teacher.api.get("/webhooks").json()["results"] == []
+
+
+def test_a_webhook_of_another_teachers_assignment_is_refused(teacher, bob):
+    body = {"url": "https://8.8.8.8/", "assignment": teacher.assign()["id"]}
+    assert_problem(bob.post("/webhooks", body), 422, pointer="/assignment")
+    assert teacher.api.post("/webhooks", body).status_code == 201
 
 
 def test_deliveries_are_listed_and_replayed(teacher, graded, document):

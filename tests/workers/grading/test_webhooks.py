@@ -193,11 +193,13 @@ def test_a_receiver_that_is_not_there_is_tried_for_days_and_then_no_more(one, re
 def test_a_failed_delivery_can_be_replayed(one, receiver):
     receiver.answer = 500
     webhooks.deliver()
-    Delivery.objects.update(status="failed", next_try_at=None)
-    receiver.answer = 200
+    Delivery.objects.update(status="failed", next_try_at=None, tries=len(webhooks.RETRIES) + 1)
     webhooks.replay(one)
+    assert webhooks.deliver() == {"pending": 1}, "from the beginning: there are tries again"
+    receiver.answer = 200
+    due_again()
     assert webhooks.deliver() == {"delivered": 1}
-    assert len(receiver.received) == 2
+    assert len(receiver.received) == 3
 
 
 def test_who_is_gone_is_told_no_more(one, room, receiver):
