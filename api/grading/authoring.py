@@ -49,7 +49,7 @@ def change(row: Assignment, body: object) -> None:
     """
     with transaction.atomic():
         held = Assignment.objects.select_for_update(no_key=True).get(pk=row.pk)
-        changes = bodies.assignment_change(body, {name: getattr(held, name) for name in bodies.DATES})
+        changes = bodies.assignment_change(body, {name: getattr(held, name) for name in CHANGEABLE})
         was_closed = assignments.phase(held, timezone.now()) == Phase.CLOSED
         due_date = held.due_date
         for name, value in changes.items():

@@ -61,7 +61,8 @@ def assignment(body: object) -> NewAssignment:
 
 
 def assignment_change(body: object, now: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of PATCH: the fields that it changes; `now`: the dates as they are. Raises SpecError."""
+    """The body of PATCH: the fields that it changes; `now`: the dates and the feedback as they are. Raises
+    SpecError."""
     problems = Problems()
     reader = ObjectReader(body, "", problems, ("title", *DATES, "feedback", "grades_published"))
     changed: dict[str, Any] = {}
@@ -69,7 +70,7 @@ def assignment_change(body: object, now: Mapping[str, Any]) -> dict[str, Any]:
         changed["title"] = text(reader, "title", MAX_TITLE, required=False) or ""
     changed |= {name: when(reader, name) for name in DATES if name in reader.fields}
     if "feedback" in reader.fields:
-        changed["feedback"] = _feedback(reader)
+        changed["feedback"] = _feedback(reader, now["feedback"])
     if "grades_published" in reader.fields:
         published = reader.boolean("grades_published", False)
         changed["grades_published_at"] = timezone.now() if published else None
@@ -109,12 +110,14 @@ def _late_policy(outer: ObjectReader) -> dict[str, Any]:
     return {"type": kind, "fraction": reader.number("fraction", 0.0, 0.0, 1.0)}
 
 
-def _feedback(outer: ObjectReader) -> dict[str, str]:
+def _feedback(outer: ObjectReader, now: Mapping[str, str] | None = None) -> dict[str, str]:
+    """By situation; one that is not named stays as it is `now`."""
     default = dict.fromkeys(FEEDBACK_SITUATIONS, FULL)
     if not outer.has("feedback"):
         return default
+    default |= now or {}
     reader = ObjectReader(outer.fields["feedback"], "/feedback", outer.problems, FEEDBACK_SITUATIONS)
-    return {name: reader.choice(name, FULL, FEEDBACK_LEVELS) for name in default}
+    return {name: reader.choice(name, level, FEEDBACK_LEVELS) for name, level in default.items()}
 
 
 # --- Submissions -----------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from datetime import timedelta
 from typing import Any
 
 import redis
-from django.db.models import F, Q, Window
+from django.db.models import F, Q, QuerySet, Window
 from django.db.models.functions import RowNumber
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
@@ -151,20 +151,29 @@ def _deliver_until(end: float) -> Counter[str]:
 
 
 def _take() -> list[Delivery]:
-    """Deliveries that are due, few to each endpoint; leased, so that another process leaves them alone."""
+    """Deliveries that are due; leased, so that another process leaves them alone."""
     now = timezone.now()
     due = Delivery.objects.filter(next_try_at__lte=now)
-    # Counted for each endpoint, so that however much is due to one, what is due to the others is seen.
-    place = Window(RowNumber(), partition_by=F("endpoint"), order_by=("next_try_at", "pk"))
-    fair = due.order_by().annotate(place=place).filter(place__lte=OF_ONE_ENDPOINT)
-    ids = list(fair.order_by("place", "next_try_at").values_list("pk", flat=True)[:AT_ONCE])
     taken: list[Delivery] = []
-    for delivery in due.filter(pk__in=ids).select_related("endpoint"):
+    for delivery in due.filter(pk__in=_fair_share(due)).select_related("endpoint"):
         mine = Delivery.objects.filter(pk=delivery.pk, next_try_at=delivery.next_try_at)
         if mine.update(next_try_at=now + LEASE, tries=F("tries") + 1):
             delivery.next_try_at, delivery.tries = now + LEASE, delivery.tries + 1
             taken.append(delivery)
     return taken
+
+
+def _fair_share(due: "QuerySet[Delivery]") -> list[str]:
+    """Few to each endpoint, and one owner's after another's by lot: however much is due to one of them, at
+    however many endpoints, and for however long, the others' are seen."""
+    place = Window(RowNumber(), partition_by=F("endpoint"), order_by=("next_try_at", "pk"))
+    few = due.order_by().annotate(place=place).filter(place__lte=OF_ONE_ENDPOINT)
+    turns = Counter[str]()
+    found = []
+    for pk, owner in few.order_by("place", "next_try_at").values_list("pk", "endpoint__owner"):
+        turns[owner] += 1
+        found.append((turns[owner], random.random(), pk))  # noqa: S311 (no secret)
+    return [pk for _turn, _lot, pk in sorted(found)[:AT_ONCE]]
 
 
 def _try(delivery: Delivery) -> dict[str, Any]:

@@ -45,6 +45,16 @@ def test_what_a_change_answers_is_what_there_is(teacher):
     assert set(bodies.DATES) < set(authoring.CHANGEABLE)
 
 
+def test_of_feedback_too_only_what_is_named_changes(teacher):
+    """Or whoever opens it for after the due date opens it for now, too."""
+    made = teacher.assign(feedback={"normal": "none", "staff": "scores"})
+    address = f"/assignments/{made['id']}"
+    seen = teacher.api.request("PATCH", address, {"feedback": {"after_due": "verdict"}}).json()["feedback"]
+    assert seen == {"normal": "none", "past_limit": "full", "after_due": "verdict", "staff": "scores"}
+    back = teacher.api.request("PATCH", address, {"feedback": None}).json()["feedback"]
+    assert set(back.values()) == {"full"}
+
+
 def test_students_behind_one_address_have_idempotency_keys_of_their_own(teacher, keys_of, api):
     """A class room is one address, and a client may count: submission-1, submission-2 …"""
     made = teacher.assign()

@@ -1,11 +1,14 @@
-"""Addresses that lead nowhere public, and exchanges that end."""
+"""Addresses that lead nowhere public, exchanges that end, and whose turn it is."""
 
 import socket
 import time
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
-from workers.grading import outgoing
+from workers.grading import outgoing, webhooks
+from workers.grading.models import Delivery, WebhookEndpoint
 
 
 @pytest.mark.parametrize(
@@ -42,3 +45,25 @@ def test_a_name_with_many_addresses_at_which_nobody_answers_ends_at_the_deadline
     with pytest.raises(outgoing.Unreachable, match=r"no answer in 0.5 s"):
         outgoing.post("http://example.org/", b"{}", {})
     assert 1 < len(asked) < 10
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("owners", [1, 10])
+def test_no_crowd_of_endpoints_keeps_the_others_waiting(owners):
+    """Twenty endpoints of somebody, or one each of many, at all of which much is due for long."""
+    now = timezone.now()
+
+    def due(owner, many, since):
+        endpoint = WebhookEndpoint.objects.create(owner=owner, url="https://8.8.8.8/")
+        Delivery.objects.bulk_create(
+            Delivery(endpoint=endpoint, event=webhooks.GRADED, payload="{}", next_try_at=since)
+            for _ in range(many)
+        )
+
+    for n in range(20):
+        due(f"hoarder {n % owners}", 50, now - timedelta(hours=1))
+    due("bob", 2, now)
+    for _round in range(40):  # by lot: that bob is not among them once in forty has a chance of 1 in 10^30
+        if any(each.endpoint.owner == "bob" for each in webhooks._take()):
+            return
+    pytest.fail("bob is told nothing")
