@@ -270,6 +270,9 @@ def test_incidents_are_listed_with_the_submissions_they_touched(teacher, course)
     shown = text(teacher.get(of(c)))
     assert "The process that graded this stopped without an answer." in shown
     assert "ada 1" in shown
+    shown = text(teacher.get(of(c, f"submissions/{c.assignment.submissions.get().id}/")))
+    assert "no try of the student’s" in shown
+    assert "of yours" not in shown, "said to the student"
 
 
 def test_the_seed_is_shown_when_it_is_everybodys(teacher, course):
