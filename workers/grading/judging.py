@@ -50,12 +50,6 @@ def pairs_of(problem: Problem) -> list[int]:
     return [spec.batch * spec.num_heads * spec.q_len * spec.kv_len if spec else 1 for spec in specs]
 
 
-def inputs_of(assignment: Assignment, user_ref: str, number: int) -> dict[str, dict[str, Any]]:
-    """{case: {name: array, attention: …}} of a student's attempt."""
-    problem, seeds = attempt_of(assignment, user_ref, number)
-    return {case.name: inputs_of_case(problem, case, seeds) for case in problem.cases}
-
-
 def attempt_of(assignment: Assignment, user_ref: str, number: int) -> tuple[Problem, dict[str, int]]:
     """The problem, and the seed of each of its cases for a student's attempt."""
     problem = problem_of(assignment.problem_version)

@@ -91,7 +91,8 @@ class Course:
     def inputs(self, user_ref="ada", number=1):
         from workers.grading import judging
 
-        return judging.inputs_of(self.assignment, user_ref, number)
+        problem, seeds = judging.attempt_of(self.assignment, user_ref, number)
+        return {case.name: judging.inputs_of_case(problem, case, seeds) for case in problem.cases}
 
     def answers(self, user_ref="ada", number=1, scaled=True):
         """{case: array}: right in float64, or without 1/√d."""
