@@ -142,6 +142,16 @@ def test_an_owner_is_one_from_wherever_it_asks(sent):
     assert len(sent) == 1
 
 
+def test_a_point_that_is_sent_or_canceled_meanwhile_is_not_sent_again(sent):
+    """Two workers may look for what follows at the same moment."""
+    sweep = submit(16, 32, 64)
+    first, second, third = sweeps.points(sweep)
+    runs.cancel(third.id)
+    assert sweeps._send(second)
+    assert not any(map(sweeps._send, [first, second, third]))
+    assert sent == [first.id, second.id]
+
+
 def test_several_points_may_be_under_way_where_the_deployment_says_so(sent, settings):
     settings.SWEEP_POINTS_AT_ONCE = 2
     sweep = submit(16, 32, 64, 128)
