@@ -205,34 +205,30 @@ class _Rounding(Bounds):
 
     def _low(self) -> dict[str, Array]:
         """What rounding every intermediate result adds."""
-        u, results, given = self.unit, self.results, self.given
+        u, results = self.unit, self.results
         weights, out, v = results["weights"], results["out"], self.head.v
         products, roots = self._roots()
         g = weights * np.expm1(np.minimum(TIMES * roots, 60.0)) / TIMES
         g = np.minimum(g, 1.0)
         squares = np.square(g)
         total = squares.sum(-1, keepdims=True)
-        v2 = np.square(v)
-        apart = squares @ v2 - 2 * out * (squares @ v) + np.square(out) * total
-        own = np.square(weights) @ v2
-        found = {
-            "out": TIMES * np.sqrt(np.maximum(apart, 0.0))
-            + TIMES * u * (np.sqrt(2 * own) + np.abs(out))
-            + 4 * self.lost * np.abs(v).sum(-2, keepdims=True),
-            "lse": TIMES * np.sqrt(total[..., 0]) + TIMES * u * (_finite(results["lse"]) + 1.0),
-            "weights": TIMES * np.sqrt(squares + np.square(weights) * total)
-            + TIMES * u * weights
-            + 4 * self.lost,
-            "scores": TIMES * products,
-            "softcapped_scores": TIMES * roots,
-            "masked_scores": TIMES * roots,
-        }
-        largest = np.abs(v).max((-2, -1), initial=0.0, keepdims=True)
-        found["out"] = np.minimum(found["out"], 2 * largest)
-        found["weights"] = np.minimum(found["weights"], 1.0)
+        own = {"scores": products, "softcapped_scores": roots, "masked_scores": roots}
+        found = {name: TIMES * root for name, root in own.items() if name in self.asked}
+        if "lse" in self.asked:
+            found["lse"] = TIMES * np.sqrt(total[..., 0]) + TIMES * u * (_finite(results["lse"]) + 1.0)
+        if "out" in self.asked:
+            v2, sizes = np.square(v), np.abs(v)
+            apart = squares @ v2 - 2 * out * (squares @ v) + np.square(out) * total
+            mean = np.square(weights) @ v2
+            bound = TIMES * np.sqrt(np.maximum(apart, 0.0))
+            bound += TIMES * u * (np.sqrt(2 * mean) + np.abs(out))
+            bound += 4 * self.lost * sizes.sum(-2, keepdims=True)
+            found["out"] = np.minimum(bound, 2 * sizes.max((-2, -1), initial=0.0, keepdims=True))
+        if "weights" in self.asked or self.upstream is not None:
+            moved = TIMES * np.sqrt(squares + np.square(weights) * total) + TIMES * u * weights
+            found["weights"] = np.minimum(moved + 4 * self.lost, 1.0)
         if self.upstream is not None:
             found |= self._low_gradients(found["weights"], products)
-        del given
         return found
 
     def _roots(self) -> tuple[Array, Array]:
