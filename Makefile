@@ -29,12 +29,10 @@ run: $(RUNTIME) ## The whole product at http://127.0.0.1:8000 (PORT and ATTENTIO
 
 test: $(DEV) ## Every test: SQLite and PostgreSQL, real workers, a real browser
 	@sh tests/support/system.sh chromium postgresql redis-server
-	@$(PY) -m pytest $(ARGS)
-	@$(call say,The tests of rows, their queue and their pages once more on PostgreSQL)
-	@$(PY) -m pytest --database postgres tests/workers tests/api tests/site/classroom
+	@$(if $(ARGS),$(PY) -m pytest $(ARGS),sh tests/support/suite.sh $(PY))
 
 test-quick: $(DEV) ## The tests that need no browser, no killed process and no second database
-	@$(PY) -m pytest tests/kernels tests/workers tests/api tests/site $(ARGS)
+	@$(PY) -m pytest -n logical -m 'not slow' $(ARGS)
 
 lint: $(DEV) ## Style, types, import floors, templates, migrations, the OpenAPI document, the lock
 	@sh tests/support/lint.sh $(VENV)/bin

@@ -1,6 +1,7 @@
 """What every test relies on: settings that touch nothing of the checkout's own data, and real servers.
 
-`pytest --database postgres` runs the tests that use Django's database on a PostgreSQL of their own.
+`pytest --database postgres` runs the tests that use Django's database on a PostgreSQL of their own. With `-n`
+each of pytest-xdist's processes has a folder, a Redis and a PostgreSQL of its own.
 """
 
 import os
@@ -34,6 +35,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    one_of_several = hasattr(config, "workerinput")
+    if config.getoption("tx") and not one_of_several:
+        return  # pytest-xdist's first process only hands out tests
+    if one_of_several:
+        # Processes whose numpy and torch each take all cores wait for one another.
+        os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
     for name in [name for name in os.environ if name.startswith("ATTENTION_LAB_")]:
         del os.environ[name]
     os.environ.update(OURS)
@@ -63,7 +70,29 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On PostgreSQL, whatever does not use Django's database would only repeat itself."""
+    if config.getoption("--database") == "postgres":
+        others = [item for item in items if not uses_database(item)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if uses_database(item)]
+
+
+def uses_database(item: pytest.Item) -> bool:
+    fixtures = getattr(item, "fixturenames", ())
+    return "db" in fixtures or "transactional_db" in fixtures or bool(item.get_closest_marker("django_db"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    put_away()  # here already: what pytest-xdist's processes do later is cut off after seconds
+
+
 def pytest_unconfigure() -> None:
+    put_away()
+
+
+def put_away() -> None:
     for cluster in POSTGRES:
         cluster.stop()
     shutil.rmtree(DATA_DIR, ignore_errors=True)

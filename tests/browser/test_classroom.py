@@ -15,6 +15,8 @@ from tests.browser.conftest import WIDTHS
 from tests.browser.test_walk import RULES
 from tests.support.deployment import Lab
 
+pytestmark = pytest.mark.slow
+
 OpenPage = Callable[..., Page]
 PASSWORD = "correct horse 9"
 SECONDS = 30_000

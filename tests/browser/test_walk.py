@@ -13,6 +13,8 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.conftest import WIDTHS
 from tests.support.deployment import Lab
 
+pytestmark = pytest.mark.slow
+
 OpenPage = Callable[..., Page]
 
 Q = [[3, 0], [0, 1], [1, 1]]
