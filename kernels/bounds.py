@@ -292,7 +292,7 @@ class Bounds:
                 furthest = float(off.max(initial=0.0))
                 bounds[name] += furthest + self.unit * (largest + furthest) + self.lost
         return {
-            name: 0.0 if self.spec.engine == "reference" else _rounded(bound)
+            name: 0.0 if self.spec.engine == "reference" else rounded_up(bound)
             for name, bound in bounds.items()
         }
 
@@ -351,7 +351,7 @@ def most(bounds: Array) -> float:
     return math.inf if math.isnan(largest) else largest
 
 
-def _rounded(bound: float) -> float:
+def rounded_up(bound: float) -> float:
     """To three digits, upwards."""
     if not math.isfinite(bound):
         return bound

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import math
 
+from kernels.flash.tiles import choose_tiles
+from kernels.integers import ceil_div
 from kernels.mla.forms import chosen_form, multiply_adds
 from kernels.positions import visible_pairs
 from kernels.registry import ENGINES, option
 from kernels.spec.model import RunSpec
-from kernels.spec.results import BUCKETS, DRAWN, GRADIENTS, HELD, MATRICES, PRESENT, ROWS
+from kernels.spec.results import BUCKETS, DRAWN, GRADIENTS, HELD, MATRICES, PRESENT, ROWS, TRACE
 from kernels.spec.values import ROUNDED
 
 ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
@@ -66,6 +68,8 @@ def result_elements(spec: RunSpec, name: str) -> int:
         return spec.inputs[GRADIENTS[name]].elements
     if name in ROWS:
         return rows
+    if name in TRACE:
+        return rows * key_tiles(spec) * (spec.v_head_dim if name == "trace_out" else 1)
     if name in BUCKETS:
         tokens = rows if name == "q_buckets" else spec.batch * spec.num_kv_heads * spec.kv_len
         return tokens * int(option(spec, "rounds"))
@@ -82,6 +86,11 @@ def result_elements(spec: RunSpec, name: str) -> int:
     }[name]
 
 
+def key_tiles(spec: RunSpec) -> int:
+    """How many tiles of keys a trace has, that of a run in the interpreter."""
+    return ceil_div(spec.kv_len, choose_tiles(spec, interpreted=True)[1])
+
+
 def result_bytes(spec: RunSpec, name: str) -> int:
     """Of a result, as the engine makes it."""
     return result_elements(spec, name) * item_bytes(spec, name)
@@ -89,7 +98,7 @@ def result_bytes(spec: RunSpec, name: str) -> int:
 
 def item_bytes(spec: RunSpec, name: str) -> int:
     """Of one number of a result."""
-    if name == HELD:
+    if name in (HELD, "trace_tiles"):
         return 1
     if ENGINES[spec.engine].is_double:
         return 8
@@ -98,6 +107,6 @@ def item_bytes(spec: RunSpec, name: str) -> int:
 
 
 def bytes_min(spec: RunSpec) -> int:
-    """Each input read and each result written once."""
+    """Each input read and each result written once; a trace is written by nobody, but overheard."""
     read = sum(input_bytes(spec, name) for name in spec.inputs)
-    return read + sum(result_bytes(spec, name) for name in spec.returns)
+    return read + sum(result_bytes(spec, name) for name in spec.returns if name not in TRACE)

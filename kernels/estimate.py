@@ -75,6 +75,7 @@ EXPANDED_BYTES = 32.0  # of each, parts and whole in float64, and the engine's o
 QUANTISED_SECONDS, QUANTISED_BYTES = 4e-7, 80.0  # of each number: made a code, decoded, and its error bounded
 DECODED_SECONDS = 6e-8  # of each number of K or V that a kernel loads
 ROW_SECONDS, ROW_BYTES = 1e-7, 80.0
+PREFIX_SECONDS = 6e-8  # of each pair of a query and one of the first keys
 RESULT_SECONDS, COMPARED_BYTES = 6e-8, 32.0  # of each comparison of a number
 
 
@@ -108,6 +109,10 @@ def estimate(spec: RunSpec) -> Estimate:
         seconds += pricing.reference_seconds(spec)
     elif spec.attention.is_sparse:  # compared with what it would be if it were not
         seconds += _seconds(spec, "reference")
+    if spec.is_traced:  # by one call more; and in float64 the first keys are attended to alone, tile by tile
+        pairs = spec.batch * spec.num_heads * spec.q_len * spec.kv_len * (counts.key_tiles(spec) + 1) / 2
+        per_pair = PREFIX_SECONDS + COSTS["reference"].per_multiply * (spec.head_dim + spec.v_head_dim)
+        seconds += _seconds(spec, spec.engine) + per_pair * pairs
     return Estimate(
         flops=operations,
         bytes_min=bytes_min,

@@ -22,15 +22,17 @@ from kernels.arrays import Array, generate, plain, round_to_dtype, sha256
 from kernels.bounds import Bounds
 from kernels.comparison import compare_with_dense, compare_with_softmax
 from kernels.engines import CannotRunError, Prepared
-from kernels.engines.reference import reference
+from kernels.engines.reference import Head, reference
 from kernels.estimate import estimate
 from kernels.layout import from_canonical, to_canonical
 from kernels.measure import PeakMemory, summarise, timed
 from kernels.numerics import compare, overflow_notes
 from kernels.operands import operands
+from kernels.prefixes import Prefixes
 from kernels.quantise import CannotQuantiseError
 from kernels.registry import ENGINES, SOFTMAX
 from kernels.spec.model import InputSpec, RunSpec, Timing
+from kernels.spec.results import TRACE
 from kernels.spec.values import INTEGERS, ROUNDED
 from kernels.tiles import advising
 from kernels.traffic import modelled_traffic
@@ -183,7 +185,8 @@ def resolve_device(spec: RunSpec) -> str:
         reason = "Triton's interpreter is on in this process" if interpreted else "there is none here"
         raise CannotRunError(f"device cuda needs an NVIDIA GPU, but {reason}; ask for device cpu or auto")
     if spec.device == "auto":
-        return "cuda" if usable and "cuda" in ENGINES[spec.engine].devices else "cpu"
+        suits = "cuda" in ENGINES[spec.engine].devices and not spec.is_traced
+        return "cuda" if usable and suits else "cpu"
     return spec.device
 
 
@@ -261,8 +264,17 @@ def _expected(
         return own
     given = operands(spec, canonical, dtype=np.float64)
     bounds = Bounds(spec, given, canonical["dout"] if spec.differentiates else None)
-    expected = reference(spec, canonical, wanted, checkpoint, observe=bounds.observe, given=given)
-    return expected, bounds.found(canonical)
+    prefixes = Prefixes(spec, given, bounds) if spec.is_traced else None
+
+    def observe(head: Head) -> None:
+        bounds.observe(head)
+        if prefixes is not None:
+            prefixes.observe(head)
+
+    in_float64 = tuple(name for name in wanted if name not in TRACE)
+    expected = reference(spec, canonical, in_float64, checkpoint, observe=observe, given=given)
+    found = bounds.found(canonical)
+    return (expected, found) if prefixes is None else (expected | prefixes.results, found | prefixes.found())
 
 
 def _comparison(

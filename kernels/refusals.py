@@ -15,7 +15,7 @@ from kernels.spec.declared import accepts
 from kernels.spec.families import PLAIN
 from kernels.spec.model import Options, RunSpec
 from kernels.spec.problems import FieldProblem, all_of, join, one_of
-from kernels.spec.results import DRAWN, GRADIENTS
+from kernels.spec.results import DRAWN, GRADIENTS, TRACE
 
 # Those that are no feature of their own: kv_dtype is one, and kv_scale goes with it.
 OPTIONS = ("block_m", "block_n", "num_splits", "page_size")
@@ -83,6 +83,13 @@ def _contradictions(spec: RunSpec) -> Iterator[FieldProblem]:
     options, gradients = spec.options, [name for name in spec.returns if name in (*GRADIENTS, *DRAWN)]
     if gradients and "dout" not in spec.inputs:
         yield FieldProblem("/inputs/dout", "needs", f"{', '.join(gradients)} need dout, of the shape of out")
+    if spec.is_traced and spec.device == "cuda":
+        traces = ", ".join(name for name in spec.returns if name in TRACE)
+        detail = (
+            f"a kernel cannot be watched on a GPU, only in Triton's interpreter on a CPU: ask for device cpu "
+            f"or auto, or leave {traces} out"
+        )
+        yield FieldProblem("/device", "unsupported", detail)
     if options.num_splits is not None and spec.q_len > MAX_DECODE_LEN:
         detail = f"num_splits is for up to {MAX_DECODE_LEN} queries and q_len is {spec.q_len}; leave it out"
         yield FieldProblem("/options/num_splits", "unsupported", detail)

@@ -33,7 +33,7 @@ from kernels.spec.families import (
 )
 from kernels.spec.model import Options, RunSpec
 from kernels.spec.problems import FieldProblem
-from kernels.spec.results import DRAWN, GRADIENTS, MATRICES, PRESENT, RESULTS, STATES
+from kernels.spec.results import DRAWN, GRADIENTS, MATRICES, PRESENT, RESULTS, STATES, TRACE
 
 # What a spec may ask for beyond softmax(scale·QKᵀ)V, in the words of an error message.
 FEATURES: dict[str, str] = {
@@ -320,7 +320,7 @@ ENGINES: dict[str, Engine] = {
             summary="FlashAttention, forward and backward: tiles stream past one another, softmax online.",
             module="kernels.flash.launch",
             features=_SOFTMAX | _QUANTISED | {"gradients"},
-            returns=_OF_SOFTMAX,
+            returns=_OF_SOFTMAX | frozenset(TRACE),
             dtypes=("float32", "float16", "bfloat16"),
             devices=("cpu", "cuda"),
             options={
@@ -339,6 +339,16 @@ ENGINES: dict[str, Engine] = {
                 "with the maximum and the sum of each row.",
                 "Gradients rebuild the weights likewise. Each is summed in one order, without atomics: equal "
                 "inputs give equal bits.",
+                "A trace is what the kernel itself holds of each query after each tile of block_n keys, "
+                "[batch, heads, q_len, key tiles]; tile t has the keys from t·block_n on, and tiles are "
+                "visited in this order. trace_tiles: 0 the tile was skipped (never loaded), 1 taken with "
+                "a look at the mask, 2 taken without. trace_max: the running maximum m, -inf before any "
+                "key. trace_sum: the running sum l of exp(s - m). trace_out, each of v_head_dim numbers: "
+                "the sum of exp(s - m)·v. trace_rescale: exp(m_old - m_new), by which l and that sum were "
+                "multiplied; 1 where the tile was skipped, which leaves all as it was. After the last "
+                "tile comes the one division: out is trace_out / l, and lse is m + ln(l).",
+                "A trace is recorded on a CPU, in Triton's interpreter, by one more launch after those that "
+                "are timed and counted.",
             ),
         ),
         Engine(

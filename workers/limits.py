@@ -103,7 +103,7 @@ def queue_for(spec: RunSpec) -> str:
         detail = 'device "cuda" has no worker in this deployment; use "auto" or "cpu".'
         raise Refused([FieldProblem("/device", "no-such-device", detail)])
     can_use_it = "cuda" in ENGINES[spec.engine].devices
-    return "gpu" if has_gpu and can_use_it and spec.device != "cpu" else "cpu"
+    return "gpu" if has_gpu and can_use_it and spec.device != "cpu" and not spec.is_traced else "cpu"
 
 
 def _refusal(limit: Limit, cost: Estimate, fitting: RunSpec | None) -> str:

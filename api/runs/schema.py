@@ -246,7 +246,15 @@ RunRequest = component(
                 "additionalProperties": False,
             },
             "attention": ref(Attention),
-            "return": {"type": "array", "items": choice(*RESULTS), "default": ["out"]},
+            "return": {
+                "description": (
+                    "What to answer with. The notes of engine flash (GET /api/v1/engines) say how the trace_ "
+                    "results, the state of its kernel after each tile of keys, are laid out."
+                ),
+                "type": "array",
+                "items": choice(*RESULTS),
+                "default": ["out"],
+            },
             "options": ref(Options),
             "timing": ref(Timing),
         },

@@ -18,6 +18,7 @@ from kernels.flash.block_mask import block_mask
 from kernels.flash.codes import Codes
 from kernels.flash.logits import Terms
 from kernels.flash.memory import Matrix, Rows, Vector
+from kernels.flash.schedule import offsets
 from kernels.flash.tiles import padded_dim
 from kernels.operands import Operands, group_of
 from kernels.quantise import Quantised, QuantisedCache
@@ -121,16 +122,6 @@ def terms(given: Operands, tiles: Tiles, place: Place, *, group: int = 1) -> Ter
         p_q_lens=None if given.q_lens is None else place(given.q_lens.astype(np.int32)),
         p_kv_lens=None if given.kv_lens is None else place(given.kv_lens.astype(np.int32)),
     )
-
-
-def offsets(given: Operands) -> Array | None:
-    """[batch or 1] position of query 0 minus that of key 0; None where positions do not count by one."""
-    q, kv = given.q_positions, given.kv_positions
-    if bool((np.diff(q) != 1).any()) or bool((np.diff(kv) != 1).any()):
-        return None
-    if not q.shape[1] or not kv.shape[1]:
-        return np.zeros(1, np.int64)
-    return np.asarray(q[:, 0] - kv[:, 0])
 
 
 def narrow(*positions: Array) -> list[Array]:

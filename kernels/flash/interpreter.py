@@ -1,21 +1,23 @@
-"""Triton's interpreter: run it faster, count its memory traffic.
+"""Triton's interpreter: run it faster, count its memory traffic, listen to what a kernel calls.
 
-Both reach into ``triton.runtime.interpreter`` of the pinned Triton version.
+All reach into ``triton.runtime.interpreter`` of the pinned Triton version.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
 
+from kernels.arrays import Array
 from kernels.flash.memory import load_rows
 
 # Decided when triton was imported: TRITON_INTERPRET=1 must be in the environment before that.
@@ -201,3 +203,41 @@ def counted_traffic() -> Iterator[Traffic]:
         yield traffic
     finally:
         del builder.create_masked_load, builder.create_masked_store
+
+
+# What a function was given, by name, and what it returned.
+Listener = Callable[[Mapping[str, Any], Any], None]
+
+
+@contextmanager
+def overheard(module: ModuleType, listeners: Mapping[str, Listener]) -> Iterator[None]:
+    """While the block runs, let each listener hear every call that the kernels of ``module`` make of the
+    ``@triton.jit`` function of its name there. What is computed is what is computed without them."""
+    before = {name: getattr(module, name) for name in listeners}
+    try:
+        for name, listener in listeners.items():
+            setattr(module, name, _heard(before[name], listener))
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(module, name, function)
+
+
+def _heard(function: Any, listener: Listener) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        returned = function(*args, **kwargs)
+        listener(dict(zip(function.arg_names, args, strict=False)) | kwargs, returned)
+        return returned
+
+    return call
+
+
+def program() -> tuple[int, int, int]:
+    """Which program of the grid is running."""
+    x, y, z = interpreter.interpreter_builder.grid_idx
+    return int(x), int(y), int(z)
+
+
+def numbers(given: Any) -> Array:
+    """What a kernel has under a name: the numbers of a tile, or one number."""
+    return np.asarray(given.handle.data if isinstance(given, tl.tensor) else given)

@@ -23,6 +23,7 @@ from kernels.flash.rotation import recorder, rotator
 from kernels.flash.scores import flash_scores
 from kernels.flash.softmax import Kept
 from kernels.flash.tiles import padded_dim, tilings
+from kernels.flash.trace import require_interpreter, traced
 from kernels.integers import ceil_div
 from kernels.operands import Operands, operands
 from kernels.quantise import quantised_cache
@@ -45,6 +46,8 @@ MATRIX_ARGUMENTS = {
 def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared:
     """Move the inputs to ``device`` and bind them; raises CannotRunError where no kernel can run."""
     require_triton(device, spec.engine)
+    if spec.is_traced:
+        require_interpreter()
     place = Memory(device)
     dtype, notes = working_dtype(spec)
     given = operands(spec, arrays, dtype=np.float32, rotate=rotator(device))
@@ -78,8 +81,12 @@ def prepare(spec: RunSpec, arrays: Mapping[str, Array], device: str) -> Prepared
         results["out"] = results["out"].to(TORCH_DTYPES[spec.dtype])
         return {name: results[name] for name in wanted}
 
+    def again() -> None:
+        attend(q, keys, values, logit_terms, shapes=shapes, tiles=tiles, wanted=())
+
     def collect(results: Mapping[str, Any]) -> dict[str, Array]:
-        return as_inputs(spec, arrays, given, to_numpy(results), cache)
+        found = as_inputs(spec, arrays, given, to_numpy(results), cache)
+        return found | traced(again, shapes, tiles, given.q_lens) if spec.is_traced else found
 
     return Prepared(compute, collect, notes)
 

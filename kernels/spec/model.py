@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from kernels.spec.families import BESIDE, PLAIN, Family, family_of
-from kernels.spec.results import GRADIENTS
+from kernels.spec.results import GRADIENTS, TRACE
 
 Positions = int | tuple[int, ...] | tuple[tuple[int, ...], ...] | None
 Slopes = str | tuple[float, ...] | tuple[tuple[float, ...], ...] | None
@@ -214,6 +214,11 @@ class RunSpec:
     def differentiates(self) -> bool:
         """Whether gradients are asked for."""
         return any(name in self.returns for name in GRADIENTS)
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether something of what a kernel holds on its way is asked for."""
+        return any(name in self.returns for name in TRACE)
 
     @property
     def scale(self) -> float:

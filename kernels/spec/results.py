@@ -11,6 +11,10 @@ ROWS = ("centres", "kept_weight", "recall", "row_error", "chosen")
 DRAWN = ("dscores", "dscores_estimate", "dscores_variance")
 BUCKETS = {"q_buckets": "q", "k_buckets": "k"}  # of each token of which input, in every round of hashing
 HELD = "held"  # which tokens a cache holds when each query comes, of every key head
+# What the flash kernel holds of each query after each tile of keys, [batch, heads, q_len, key tiles], the
+# last [..., v_head_dim]: whether it took the tile, the running maximum, the running sum, by what all before
+# shrank, and the sum of weighted values that is not yet divided.
+TRACE = ("trace_tiles", "trace_max", "trace_sum", "trace_rescale", "trace_out")
 RESULTS = (
-    "out", "lse", *MATRICES, *PRESENT, *GRADIENTS, *STATES, *ROWS, *DRAWN, *BUCKETS, HELD,
+    "out", "lse", *MATRICES, *PRESENT, *GRADIENTS, *STATES, *ROWS, *DRAWN, *BUCKETS, HELD, *TRACE,
 )  # fmt: skip

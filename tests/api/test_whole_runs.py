@@ -290,6 +290,30 @@ def test_a_cache_that_forgets(api):
     assert run["spec"]["options"]["recent"] is None
 
 
+def test_what_a_kernel_holds_after_each_tile_of_keys(api):
+    traces = ["trace_tiles", "trace_max", "trace_sum", "trace_rescale", "trace_out"]
+    body = {
+        "engine": "flash",
+        "inputs": {"q": seeded(2, 20, 6), "k": seeded(1, 36, 6), "v": seeded(1, 36, 5)},
+        "attention": {"is_causal": True, "causal_alignment": "top_left"},
+        "options": {"block_m": 16, "block_n": 16},
+        "return": ["out", "lse", *traces],
+        **TIMING,
+    }
+    run = whole_run(api, body)
+    result = run["result"]
+    shapes = dict.fromkeys(traces, (2, 20, 3)) | {"trace_out": (2, 20, 3, 5)}
+    assert {name: np.shape(result[name]) for name in traces} == shapes
+    assert result["trace_tiles"][0][15] == [1, 0, 0]
+    assert result["trace_tiles"][0][16] == [2, 1, 0]
+    assert all(found["within_bound"] for found in result["numerics"]["arrays"].values())
+    m, total, held = (np.array(result[name])[:, :, -1] for name in ("trace_max", "trace_sum", "trace_out"))
+    np.testing.assert_allclose(held / total[..., None], result["out"], rtol=1e-5)
+    np.testing.assert_allclose(m + np.log(total), result["lse"], rtol=1e-5)
+    for array in bundles(api, run, "trace_tiles"):
+        np.testing.assert_array_equal(array, result["trace_tiles"])
+
+
 def test_attention_within_buckets(api):
     body = {
         "engine": "lsh",

@@ -14,7 +14,7 @@ from kernels.limits import MAX_DECODE_LEN
 from kernels.registry import ENGINES, FEATURES
 from kernels.spec import SpecError, parse_run
 from kernels.spec.families import MLA, SCAN
-from kernels.spec.results import DRAWN, GRADIENTS, RESULTS
+from kernels.spec.results import DRAWN, GRADIENTS, RESULTS, TRACE
 
 Body = dict[str, Any]
 
@@ -213,6 +213,8 @@ def put_right(kind: str, asked: frozenset[str]) -> frozenset[str]:
         asked |= {FEATURES["gradients"]}
     if SHAPED[0] in asked:
         asked -= {"the option num_splits"}
+    if asked & {f"the result {name}" for name in TRACE}:
+        asked -= {"device cuda"}
     if kind == "latent" or FEATURES["gradients"] in asked:
         asked -= {FEATURES["kv_dtype"]}
     return asked if FEATURES["kv_dtype"] in asked else asked - {"kv_scale"}
@@ -242,7 +244,7 @@ def test_the_engines_that_a_refusal_names_accept_the_request_and_no_others(
     for pointer, detail in refusals(build(kind, engine, asked)).items():
         found = ADVICE.fullmatch(detail.partition("; ")[2])
         if found is None:
-            assert re.search("leave (it|kv_dtype|kv_scale) out|leave it out|need dout", detail), detail
+            assert re.search("leave (it|kv_dtype|kv_scale|trace_.+) out|need dout", detail), detail
             continue
         lacks = re.split(", | and ", found["lacks"] or "")
         if not {OWN.get(kind), "plain q"}.isdisjoint(lacks):

@@ -201,6 +201,22 @@ def test_a_gpu_worker_takes_what_does_not_ask_for_the_cpu(settings, device, queu
     assert limits.queue_for(spec_of(4, device=device, engine="flash")) == queue
 
 
+def test_a_trace_is_made_where_a_kernel_can_be_watched(settings):
+    settings.QUEUES = ["cpu", "gpu"]
+    assert limits.queue_for(spec_of(4, engine="flash", returns=("out", "trace_max"))) == "cpu"
+
+
+def test_a_trace_in_too_many_tiles_names_the_length_that_fits(settings):
+    settings.MAX_RESULT_ELEMENTS = 4_000
+    asked = {"engine": "flash", "returns": ("trace_out",), "options": {"block_m": 16, "block_n": 16}}
+    with pytest.raises(limits.Refused) as refused:
+        limits.admit(spec_of(128, **asked), 60)
+    (problem,) = refused.value.problems
+    assert problem.code == "too-much-output"
+    assert largest_named(problem) == 83  # · 8 numbers · 6 tiles = 3,984
+    limits.admit(spec_of(128, **asked | {"options": {"block_m": 16, "block_n": 64}}), 60)
+
+
 def test_an_engine_that_knows_no_gpu_goes_to_the_cpu(settings):
     settings.QUEUES = ["cpu", "gpu"]
     assert limits.queue_for(spec_of(4, engine="reference")) == "cpu"
