@@ -1,7 +1,8 @@
 """The mutant matrix: would the cases of a problem notice each mistake, and would they pass what is right?
 
 Every reading of the table that can be made on a case is computed on ``SEEDS`` drawn sets of inputs and judged
-as an answer is. A case kills a reading if it fails it on all of them. A reading that gives the right answer,
+as an answer is, in every dtype that answers may come in: the less precise, the more is allowed. A case kills
+a reading if it fails it on all of them. A reading that gives the right answer,
 on these inputs and on inputs of every other distribution, *coincides* with it: nobody could tell. A code
 survives where a main reading of it neither coincides nor is killed by any case; that, zeros that pass a case,
 and a right computation in float16 or bfloat16 that fails although the tolerance lets that dtype in, keep a
@@ -38,6 +39,7 @@ SEEDS = (101, 202, 303)
 COINCIDES = 1e-9  # relative to the largest number
 MAX_SUGGESTIONS = 12
 LONGEST = 128  # a length that is suggested
+INTEGERS = "int64"  # of traces
 
 
 @dataclass(frozen=True)
@@ -130,17 +132,25 @@ def matrix(problem: Problem, checkpoint: Callable[[], None] = lambda: None) -> M
     if problem.kind != "attention":
         return _of_traces(problem, checkpoint)
     trials = [_Trial(problem, case) for case in problem.cases]
-    fates: dict[str, _Fate] = {}
+    fates: dict[tuple[str, str], _Fate] = {}
     for trial in trials:
         for reading in trial.readings:
             checkpoint()
-            fates.setdefault(reading.name, _Fate(reading)).add(trial.case.name, trial.outcome(reading))
+            for dtype, outcome in trial.outcomes(reading).items():
+                fate = fates.setdefault((reading.name, dtype), _Fate(reading, dtype))
+                fate.add(trial.case.name, outcome)
+    structural: dict[str, bool] = {}
     for fate in fates.values():
-        if fate.always_coincides:
+        name = fate.reading.name
+        if fate.always_coincides and name not in structural:
             checkpoint()
-            fate.is_structural = _coincides_everywhere(problem, fate.reading.name)
-    rows = tuple(_row(code, [f for f in fates.values() if f.reading.code == code]) for code in CODES[:-1])
-    zeros = [name for name, outcome in fates["zeros"].outcomes.items() if outcome != "killed"]
+            structural[name] = _coincides_everywhere(problem, name)
+        fate.is_structural = structural.get(name, True)
+    own = problem.dtype
+    rows = tuple(
+        _row(code, [f for f in fates.values() if f.reading.code == code], own) for code in CODES[:-1]
+    )
+    zeros = [name for name, outcome in fates["zeros", own].outcomes.items() if outcome != "killed"]
     precision = _precision(problem, trials, checkpoint)
     low = Row(LOW_PRECISION, False, False, (), (), ())
     suggestions = _suggestions(problem, rows, checkpoint)
@@ -165,19 +175,23 @@ class _Trial:
         self.results = attend(self.setting, gradients=self.gradients)
         self.right = as_answers(self.setting, self.results)
         self.readings = readings(self.setting)
+        self.dtypes = answer_dtypes(problem)
         self._allowed: dict[str, dict[str, Array]] = {}
 
-    def outcome(self, reading: Reading) -> str:
-        """ "killed", "survives" or "coincides"."""
+    def outcomes(self, reading: Reading) -> dict[str, str]:
+        """By dtype of the answer: "killed", "survives" or "coincides"."""
         given = evaluate(reading, self.setting, self.results, gradients=self.gradients)
         if all(self._same(given, name) for name in self.asked):
-            return "coincides"
-        dtype = self.problem.dtype
+            return dict.fromkeys(self.dtypes, "coincides")
+        return {dtype: "survives" if self._any_passes(given, dtype) else "killed" for dtype in self.dtypes}
+
+    def _any_passes(self, given: Results, dtype: str) -> bool:
+        """Whether an answer is accepted on some inputs."""
         passes = np.ones(self.setting.students, dtype=np.bool_)
         for name in self.asked:
-            if name in given:
+            if name in given and passes.any():
                 passes &= self._passes(given[name], name, dtype)
-        return "survives" if passes.any() else "killed"
+        return bool(passes.any())
 
     def passes_in(self, dtype: str) -> bool:
         """Whether the right computation in a dtype is accepted, on all inputs."""
@@ -220,10 +234,10 @@ class _Trial:
 
 
 class _Fate:
-    """What became of a reading in every case."""
+    """What became of a reading in every case, as an answer of this dtype."""
 
-    def __init__(self, reading: Reading | TraceReading) -> None:
-        self.reading = reading
+    def __init__(self, reading: Reading | TraceReading, dtype: str) -> None:
+        self.reading, self.dtype = reading, dtype
         self.outcomes: dict[str, str] = {}
         self.is_structural = True
 
@@ -247,7 +261,8 @@ class _Fate:
         return not self.coincides and not self.killed_by
 
 
-def _row(code: str, fates: Sequence[_Fate]) -> Row:
+def _row(code: str, fates: Sequence[_Fate], own: str) -> Row:
+    """Of the fates of a code in every dtype, the most precise first; ``own``: the problem's."""
     main = [fate for fate in fates if fate.reading.is_main]
     apart = [fate for fate in main if not fate.coincides]
     killed = [case for fate in apart[:1] for case in fate.killed_by]
@@ -259,8 +274,19 @@ def _row(code: str, fates: Sequence[_Fate]) -> Row:
         relevant=bool(apart),
         coincides=bool(fates) and not apart and all(fate.coincides for fate in fates),
         killed_by=tuple(killed),
-        survivors=tuple(fate.reading.says for fate in apart if fate.survives),
-        unnoticed=tuple(f.reading.says for f in fates if f not in main and f.survives),
+        survivors=_told([fate for fate in apart if fate.survives], own),
+        unnoticed=_told([fate for fate in fates if fate not in main and fate.survives], own),
+    )
+
+
+def _told(fates: Sequence[_Fate], own: str) -> tuple[str, ...]:
+    """What was done, and in which dtype it passes, where it does not in the problem's."""
+    first: dict[str, _Fate] = {}
+    for fate in fates:
+        first.setdefault(fate.reading.name, fate)
+    return tuple(
+        fate.reading.says if fate.dtype == own else f"{fate.reading.says}, in {fate.dtype}"
+        for fate in first.values()
     )
 
 
@@ -272,7 +298,7 @@ def _coincides_everywhere(problem: Problem, reading: str) -> bool:
                 continue
             trial = _Trial(problem, _redrawn(case, distribution), SEEDS[:1])
             same = next((each for each in trial.readings if each.name == reading), None)
-            if same is not None and trial.outcome(same) != "coincides":
+            if same is not None and set(trial.outcomes(same).values()) != {"coincides"}:
                 return False
     return True
 
@@ -321,6 +347,12 @@ def is_let_in(problem: Problem, dtype: str) -> bool:
     return UNIT_ROUNDOFF[dtype] <= UNIT_ROUNDOFF[problem.dtype]
 
 
+def answer_dtypes(problem: Problem) -> list[str]:
+    """Those in which different errors are allowed: the problem's, and the less precise that are let in."""
+    own = problem.dtype
+    return [own, *(x for x in PRECISION if x != own and coarser(own, x) == x and is_let_in(problem, x))]
+
+
 # -- suggestions ---------------------------------------------------------------------------------------------
 
 
@@ -365,6 +397,9 @@ def _changed_bodies(problem: Problem) -> Iterator[tuple[dict[str, Any], str, dic
     if problem.tolerance.policy != "error_bound":
         change = {"tolerance": {"policy": "error_bound"}}
         yield change, "The tolerance of policy error_bound", {**body, **change}
+    tolerance = {**body["tolerance"], "least_dtype": problem.dtype}
+    words = f"To hold every answer to {problem.dtype} (tolerance.least_dtype)"
+    yield {"tolerance": tolerance}, words, {**body, "tolerance": tolerance}
     for case in cases[:2]:
         for shape in _shapes(case["shape"]):
             for other in dict.fromkeys((case["distribution"], "peaked", "normal")):
@@ -394,12 +429,13 @@ def _shapes(shape: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _kills(problem: Problem, code: str) -> bool:
     """Whether every main reading of a code that can be made there is killed by some case, and one is made."""
-    fates: dict[str, _Fate] = {}
+    fates: dict[tuple[str, str], _Fate] = {}
     for case in problem.cases:
         trial = _Trial(problem, case)
         for reading in trial.readings:
             if reading.code == code and reading.is_main:
-                fates.setdefault(reading.name, _Fate(reading)).add(case.name, trial.outcome(reading))
+                for dtype, outcome in trial.outcomes(reading).items():
+                    fates.setdefault((reading.name, dtype), _Fate(reading, dtype)).add(case.name, outcome)
     return bool(fates) and all(fate.killed_by for fate in fates.values())
 
 
@@ -409,7 +445,9 @@ def _kills(problem: Problem, code: str) -> bool:
 def _of_traces(problem: Problem, checkpoint: Callable[[], None]) -> Matrix:
     """Integers are compared exactly: a mistake passes where it happens to change nothing."""
     fates = _trace_fates(problem, checkpoint)
-    rows = tuple(_row(code, [f for f in fates.values() if f.reading.code == code]) for code in CODES)
+    rows = tuple(
+        _row(code, [f for f in fates.values() if f.reading.code == code], INTEGERS) for code in CODES
+    )
     zeros = [name for name, outcome in fates["zeros"].outcomes.items() if outcome != "killed"]
     precision = {dtype: {"passes": True, "should_pass": True, "failed": []} for dtype in PRECISION}
     return Matrix(rows, precision, tuple(zeros), tuple(_trace_suggestions(problem, rows, checkpoint)))
@@ -422,7 +460,7 @@ def _trace_fates(problem: Problem, checkpoint: Callable[[], None]) -> dict[str, 
             checkpoint()
             outcome = _trace_outcome(problem, case, reading)
             if outcome:
-                fates.setdefault(reading.name, _Fate(reading)).add(case.name, outcome)
+                fates.setdefault(reading.name, _Fate(reading, INTEGERS)).add(case.name, outcome)
     return fates
 
 

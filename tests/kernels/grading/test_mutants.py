@@ -22,7 +22,8 @@ def row(found: Any, code: str) -> Any:
 
 @pytest.mark.parametrize("spec", ["causal long", "rope heads", "masked groups", "everything"])
 def test_peaked_cases_notice_everything(spec: str) -> None:
-    problem = problem_of(spec, ("out", "lse"), cases=2)
+    least = {"tolerance": {"least_dtype": "float16"}} if spec == "everything" else {}
+    problem = problem_of(spec, ("out", "lse"), cases=2, **least)
     found = matrix(problem)
     assert found.is_publishable, found.problems
     assert found.killed == found.total > 12
@@ -54,6 +55,31 @@ def test_a_survivor_is_indeed_accepted() -> None:
     killed = row(matrix(problem), "no_scale")
     assert (killed.killed_by, killed.survives) == (("case 0",), False)
     assert judged(problem, right_of(problem, attention, mistake="no_scale")).verdict == "wrong_answer"
+
+
+HIDDEN = {
+    "softcap groups": "softcap_after_mask", "softcap window": "softcap_after_mask",
+    "window wide": "window_off_by_one",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", HIDDEN)
+def test_what_hides_in_low_precision_is_no_longer_let_in(spec: str) -> None:
+    """A right computation in float16 or bfloat16 may be off by more than some mistakes are: then no tolerance
+    tells them apart, and it takes other inputs, or more precise answers."""
+    code = HIDDEN[spec]
+    found = matrix(problem_of(spec))
+    assert [each.code for each in found.rows if each.survives] == [code]
+    assert row(found, code).survivors[0].endswith(("in float16", "in bfloat16"))
+    (suggestion,) = found.suggestions
+    body = problem_of(spec).to_dict()
+    if "tolerance" in suggestion["change"]:
+        body["tolerance"] = suggestion["change"]["tolerance"]
+    else:
+        body["cases"][0] |= {"distribution": suggestion["change"]["distribution"]}
+    assert not row(matrix(parse_problem(body)), code).survives
+    precise = {**problem_of(spec).to_dict(), "tolerance": {"least_dtype": "float32"}}
+    assert matrix(parse_problem(precise)).is_publishable
 
 
 def test_what_cannot_be_told_is_no_survivor() -> None:

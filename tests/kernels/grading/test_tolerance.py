@@ -14,6 +14,7 @@ from kernels.bounds import Bounds
 from kernels.engines.reference import heads
 from kernels.grading.cases import drawn_inputs
 from kernels.grading.model import Problem
+from kernels.grading.mutants import matrix
 from kernels.grading.pipeline import attend, resolve
 from kernels.grading.tolerance import allowed_errors, held_to
 from kernels.operands import operands
@@ -93,7 +94,7 @@ def test_what_students_compute_in_torch_is_accepted(spec: str, dtype: str) -> No
 
 def test_no_mistake_hides_in_low_precision() -> None:
     """Wrong answers that are handed in as float16 or bfloat16 are wrong, and named, unless the mistake moves
-    fewer numbers, or by less, than the rounding of a right computation."""
+    fewer numbers, or by less, than the rounding of a right computation. Of those the mutant matrix tells."""
     hidden, misnamed, count = [], [], 0
     for mistake, specs in MISTAKES.items():
         code = mistake.split(":")[0]
@@ -111,6 +112,10 @@ def test_no_mistake_hides_in_low_precision() -> None:
     assert not misnamed
     assert len(hidden) <= count // 40
     assert all(error < 0.05 for *_, error in hidden)
+    for mistake, spec, *_ in hidden:
+        rows = {row.code: row for row in matrix(problem_of(spec)).rows}
+        told = rows[mistake.split(":")[0]]
+        assert told.survivors or told.unnoticed, (mistake, spec)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
