@@ -78,7 +78,7 @@ def test_after_each_tile_it_is_attention_to_the_keys_so_far(name: str, ragged: b
         before = m
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases("flash", q_lens=LENGTHS, kv_lens=LENGTHS), TILES, st.sampled_from(["float32", "float16"]))
 def test_of_whatever_is_asked_every_state_is_within_its_bound_and_the_last_one_gives_the_results(
     case: Case, tiles: tuple[int, int], dtype: str
