@@ -1,6 +1,7 @@
 """Telling the graders that there is something to do.
 
-One message an assignment is enough, however many submissions wait: who takes it grades until none is left.
+One message an assignment is enough, however many submissions wait: who takes it grades until none is left,
+and sends another where they are more than one grader takes at a time, so that all who are free share them.
 So a key in Redis says that a message is on its way; a grader removes it before it looks for work, and nothing
 that comes later is overlooked. Without Redis, or when the key outlived its message, there is one message too
 many or the reaper sends another.
@@ -34,6 +35,14 @@ def send_again(assignment_id: str) -> None:
     except Exception:
         taken(assignment_id)  # the next submission tries again, or the reaper
         raise
+
+
+def ask_for_help(assignment_id: str) -> None:
+    """`send` by a grader who may leave some to another one, and can do without."""
+    try:
+        send(assignment_id)
+    except Exception as error:
+        log.warning("assignment %s: nobody was asked for help: %s", assignment_id, error)
 
 
 def taken(assignment_id: str) -> None:

@@ -29,6 +29,8 @@ def grade(self: Task[..., None], assignment_id: str) -> None:
     until = time.monotonic() + settings.GRADE_TURN
     at_most = judging.at_once(assignment.problem_version)
     while claimed := submissions.claim(assignment, self.request.id or "", at_most):
+        if len(claimed.submissions) == at_most:
+            sending.ask_for_help(assignment_id)
         in_time = _carry_out(claimed)
         if not in_time or time.monotonic() > until:
             sending.send_again(assignment_id)

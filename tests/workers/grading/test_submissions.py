@@ -2,13 +2,14 @@
 
 import threading
 from datetime import timedelta
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
-from workers.grading import assignments, incidents, judging, submissions, tasks
+from workers.grading import assignments, incidents, judging, sending, submissions, tasks
 from workers.grading.models import Answers, Incident, State, Submission
 from workers.runs import AlreadyFinished, QueueFull
 
@@ -249,6 +250,26 @@ def test_a_message_is_sent_again_when_a_turn_is_over(classroom, settings, sent, 
     room.grade()
     assert statuses() == ["graded", "graded", "queued"]
     assert sent == [room.assignment.id]
+
+
+def test_a_grader_that_may_leave_some_asks_another_for_help(classroom, sent, monkeypatch):
+    monkeypatch.setattr(judging, "at_once", lambda _version: 2)
+    room = classroom()
+    for n in range(3):
+        room.submit(f"s{n}")
+    sent.clear()
+    room.grade()
+    assert statuses() == ["graded"] * 3
+    assert sent == [room.assignment.id], "once: the last claim was of one, and left nothing"
+
+
+def test_a_grader_who_cannot_ask_for_help_does_it_alone(classroom, monkeypatch):
+    monkeypatch.setattr(judging, "at_once", lambda _version: 1)
+    room = classroom()
+    room.submit()
+    monkeypatch.setattr(sending, "_send", Mock(side_effect=OSError("no broker")))
+    room.grade()
+    assert statuses() == ["graded"]
 
 
 def test_ten_thousand_points_are_still_within_their_maximum(classroom):
