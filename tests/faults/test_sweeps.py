@@ -69,6 +69,16 @@ def test_a_worker_killed_in_the_middle_of_a_sweep_ends_no_point_but_its_own(lab)
     assert ended["runs"][0]["error"]["fault"] == "platform"
 
 
+def test_a_child_killed_in_the_middle_of_a_sweep_ends_no_point_but_its_own(lab):
+    sweep = slow(lab, [1, 2])
+    lab.running(sweep["runs"][0]["id"])
+    time.sleep(1)
+    for child in lab.children("cpu"):
+        child.kill()
+    ended = finished(lab, sweep, 120)
+    assert statuses(ended) == ["failed", "succeeded"]
+
+
 def test_a_sweep_whose_messages_are_lost_gets_on(lab):
     lab.kill("cpu")
     sweep = submit(lab, {"len": [32, 64, 128]})
