@@ -397,8 +397,12 @@ def _changed_bodies(problem: Problem) -> Iterator[tuple[dict[str, Any], str, dic
     if problem.tolerance.policy != "error_bound":
         change = {"tolerance": {"policy": "error_bound"}}
         yield change, "The tolerance of policy error_bound", {**body, **change}
-    tolerance = {**body["tolerance"], "least_dtype": problem.dtype}
-    words = f"To hold every answer to {problem.dtype} (tolerance.least_dtype)"
+    is_bound = problem.tolerance.policy == "error_bound"
+    tolerance = {
+        **(body["tolerance"] if is_bound else {"policy": "error_bound"}),
+        "least_dtype": problem.dtype,
+    }
+    words = f"The tolerance of policy error_bound, with least_dtype {problem.dtype},"
     yield {"tolerance": tolerance}, words, {**body, "tolerance": tolerance}
     for case in cases[:2]:
         for shape in _shapes(case["shape"]):
