@@ -168,6 +168,13 @@ MutantTable = component(
             "problems": listed(TEXT, "Why it may not be published."),
             "rows": listed(ANYTHING, "For each code: relevant, coincides, killed_by, survives."),
             "precision": described("object", "Whether the right computation in a dtype passes, and should."),
+            "least_dtype": nullable(
+                described(
+                    "string",
+                    "Answers less precise than this are held to it: in less precise ones a mistake could "
+                    "pass as rounding. null: nothing is held to more than tolerance says.",
+                )
+            ),
             "suggestions": listed(ANYTHING, "What would refuse a survivor, found by trying."),
         },
         description="Every wrong computation that students make, run against the problem: which cases refuse "

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernels.arrays import Array
@@ -153,3 +153,8 @@ class Problem:
         from kernels.grading.problem import parse_problem
 
         return parse_problem(dict(data))
+
+
+def held_to_least(problem: Problem, least: str) -> Problem:
+    """The problem whose answers are held to the dtype ``least`` where they are less precise."""
+    return replace(problem, tolerance=replace(problem.tolerance, least_dtype=least))

@@ -2,11 +2,13 @@
 
 Every reading of the table that can be made on a case is computed on ``SEEDS`` drawn sets of inputs and judged
 as an answer is, in every dtype that answers may come in: the less precise, the more is allowed. A case kills
-a reading if it fails it on all of them. A reading that gives the right answer,
-on these inputs and on inputs of every other distribution, *coincides* with it: nobody could tell. A code
-survives where a main reading of it neither coincides nor is killed by any case; that, zeros that pass a case,
-and a right computation in float16 or bfloat16 that fails although the tolerance lets that dtype in, keep a
-problem from being published.
+a reading if it fails it on all of them. A reading that gives the right answer, on these inputs and on inputs
+of every other distribution, *coincides* with it: nobody could tell. A code survives where a main reading of
+it neither coincides nor is killed by any case; that, zeros that pass a case, and a right computation in
+float16 or bfloat16 that fails although the tolerance lets that dtype in, keep a problem from being published.
+
+In a less precise dtype a small case may not tell a mistake from rounding. That is no fault of the problem:
+its answers are then held to the least precise dtype in which every mistake is told (``Matrix.least_dtype``).
 
 What would kill a survivor is found by trying: other distributions, other shapes, other answers beside those
 that are asked for, the other policy.
@@ -14,7 +16,7 @@ that are asked for, the other policy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +28,7 @@ from kernels.grading import trace_mistakes
 from kernels.grading.cases import drawn_inputs
 from kernels.grading.hypotheses import CODES, HINTS, LOW_PRECISION, readings
 from kernels.grading.measure import measure
-from kernels.grading.model import PRECISION, Case, Problem, coarser
+from kernels.grading.model import PRECISION, Case, Problem, coarser, held_to_least
 from kernels.grading.pipeline import PRECISIONS, Results, Setting, as_answers, attend, resolve
 from kernels.grading.problem import parse_problem
 from kernels.grading.readings import Reading, evaluate
@@ -75,12 +77,14 @@ class Row:
 @dataclass(frozen=True)
 class Matrix:
     """The table of a problem. ``precision``: by dtype, whether the right computation in it passes, whether it
-    should, and the cases that fail it."""
+    should, and the cases that fail it. ``least_dtype``: answers less precise than this are held to it, since
+    mistakes could pass as its rounding; None where those that the tolerance lets in can all be told."""
 
     rows: tuple[Row, ...]
     precision: Mapping[str, Mapping[str, Any]]
     zeros_pass: tuple[str, ...]  # cases
     suggestions: tuple[Mapping[str, Any], ...]
+    least_dtype: str | None = None
 
     @property
     def killed(self) -> int:
@@ -123,6 +127,7 @@ class Matrix:
             "problems": list(self.problems),
             "rows": [row.to_dict() for row in self.rows],
             "precision": {dtype: dict(each) for dtype, each in self.precision.items()},
+            "least_dtype": self.least_dtype,
             "suggestions": [dict(each) for each in self.suggestions],
         }
 
@@ -146,15 +151,29 @@ def matrix(problem: Problem, checkpoint: Callable[[], None] = lambda: None) -> M
             checkpoint()
             structural[name] = _coincides_everywhere(problem, name)
         fate.is_structural = structural.get(name, True)
-    own = problem.dtype
-    rows = tuple(
-        _row(code, [f for f in fates.values() if f.reading.code == code], own) for code in CODES[:-1]
-    )
+    own, least = problem.dtype, _least_dtype(problem, fates.values())
+    if least is not None:
+        problem = held_to_least(problem, least)
+        for trial in trials:
+            trial.problem = problem
+    told = [fate for fate in fates.values() if fate.dtype in answer_dtypes(problem)]
+    rows = tuple(_row(code, [f for f in told if f.reading.code == code], own) for code in CODES[:-1])
     zeros = [name for name, outcome in fates["zeros", own].outcomes.items() if outcome != "killed"]
     precision = _precision(problem, trials, checkpoint)
     low = Row(LOW_PRECISION, False, False, (), (), ())
     suggestions = _suggestions(problem, rows, checkpoint)
-    return Matrix((*rows, low), precision, tuple(zeros), tuple(suggestions))
+    return Matrix((*rows, low), precision, tuple(zeros), tuple(suggestions), least)
+
+
+def _least_dtype(problem: Problem, fates: Collection[_Fate]) -> str | None:
+    """The last dtype before one in which a mistake passes that is told in the problem's own."""
+    blind = {fate.dtype for fate in fates if fate.reading.is_main and fate.survives}
+    told = problem.dtype
+    for dtype in answer_dtypes(problem)[1:]:
+        if dtype in blind:
+            return told
+        told = dtype
+    return None
 
 
 # -- one case ------------------------------------------------------------------------------------------------
@@ -397,13 +416,6 @@ def _changed_bodies(problem: Problem) -> Iterator[tuple[dict[str, Any], str, dic
     if problem.tolerance.policy != "error_bound":
         change = {"tolerance": {"policy": "error_bound"}}
         yield change, "The tolerance of policy error_bound", {**body, **change}
-    is_bound = problem.tolerance.policy == "error_bound"
-    tolerance = {
-        **(body["tolerance"] if is_bound else {"policy": "error_bound"}),
-        "least_dtype": problem.dtype,
-    }
-    words = f"The tolerance of policy error_bound, with least_dtype {problem.dtype},"
-    yield {"tolerance": tolerance}, words, {**body, "tolerance": tolerance}
     for case in cases[:2]:
         for shape in _shapes(case["shape"]):
             for other in dict.fromkeys((case["distribution"], "peaked", "normal")):

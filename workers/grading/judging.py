@@ -12,7 +12,7 @@ from kernels.grading.answers import Answers
 from kernels.grading.cases import attempt_seeds, make_inputs
 from kernels.grading.judge import Attempt
 from kernels.grading.judge import judge as judge_attempts
-from kernels.grading.model import Case, Problem
+from kernels.grading.model import Case, Problem, held_to_least
 from workers.grading import answers, scoring
 from workers.grading.models import Answers as AnswersRow
 from workers.grading.models import Assignment, ProblemVersion, Submission
@@ -22,7 +22,7 @@ KEPT_PROBLEMS = 64
 # Numbers of one score matrix for all attempts that are judged together; a judge holds some ten of them.
 MOST_PAIRS = 2**22
 
-_problems: OrderedDict[str, Problem] = OrderedDict()
+_problems: OrderedDict[tuple[str, str], Problem] = OrderedDict()
 
 
 class NothingJudged(Exception):
@@ -30,13 +30,18 @@ class NothingJudged(Exception):
 
 
 def problem_of(version: ProblemVersion) -> Problem:
-    """The problem of a version, read once."""
-    key = version.fingerprint
-    problem = _problems.pop(key, None) or Problem.from_dict(version.body)
+    """The problem of a version as its publication left it, read once."""
+    key = version.fingerprint, version.least_dtype
+    problem = _problems.pop(key, None) or _read(version)
     _problems[key] = problem  # the latest used is the last
     while len(_problems) > KEPT_PROBLEMS:
         _problems.popitem(last=False)
     return problem
+
+
+def _read(version: ProblemVersion) -> Problem:
+    problem = Problem.from_dict(version.body)
+    return held_to_least(problem, version.least_dtype) if version.least_dtype else problem
 
 
 def at_once(version: ProblemVersion) -> int:

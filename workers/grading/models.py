@@ -37,7 +37,7 @@ class Problem(models.Model):
 
 
 class ProblemVersion(models.Model):
-    """What a problem says, for good: only `published_at` is ever written later."""
+    """What a problem says, for good: only what its publication brings is ever written later."""
 
     problem = models.ForeignKey(Problem, on_delete=models.CASCADE, related_name="versions")
     number = models.PositiveIntegerField()
@@ -45,6 +45,8 @@ class ProblemVersion(models.Model):
     fingerprint = models.CharField(max_length=64)  # of the body: the same body makes no new version
     created_at = models.DateTimeField(default=timezone.now)
     published_at = models.DateTimeField(null=True)
+    # Answers less precise than this are held to it (kernels.grading.mutants); "": to what the body says.
+    least_dtype = models.CharField(max_length=16, default="", blank=True)
 
     class Meta:
         ordering = ("-number",)

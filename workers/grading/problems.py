@@ -113,6 +113,6 @@ def publish(version: ProblemVersion, matrix: dict[str, Any]) -> None:
     if not matrix["publishable"]:
         raise Survivors(matrix)
     ProblemVersion.objects.filter(pk=version.pk, published_at__isnull=True).update(
-        published_at=timezone.now()
+        published_at=timezone.now(), least_dtype=matrix.get("least_dtype") or ""
     )
-    version.refresh_from_db(fields=["published_at"])
+    version.refresh_from_db(fields=["published_at", "least_dtype"])

@@ -36,6 +36,7 @@ def table(matrix: Mapping[str, Any] | None) -> dict[str, Any] | None:
             }
             for dtype, each in matrix["precision"].items()
         ],
+        "least_dtype": matrix.get("least_dtype"),
         "suggestions": suggestions(matrix["suggestions"]),
     }
 
@@ -76,7 +77,9 @@ def changed(body: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any
     elif "answer" in change:
         found["answer"] = [*found["answer"], {"name": change["answer"], "points": 1}]
     elif "shape" in change:
-        new = {name: value for name, value in cases[0].items() if name not in ("inputs", "operations", "seed")}
+        new = {
+            name: value for name, value in cases[0].items() if name not in ("inputs", "operations", "seed")
+        }
         taken = {case["name"] for case in cases}
         name = next(name for n in range(2, 99) if (name := f"more-{n}") not in taken)
         cases.append({**new, **change, "name": name})

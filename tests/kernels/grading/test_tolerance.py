@@ -13,7 +13,7 @@ import torch
 from kernels.bounds import Bounds
 from kernels.engines.reference import heads
 from kernels.grading.cases import drawn_inputs
-from kernels.grading.model import Problem
+from kernels.grading.model import Problem, held_to_least
 from kernels.grading.mutants import matrix
 from kernels.grading.pipeline import attend, resolve
 from kernels.grading.tolerance import allowed_errors, held_to
@@ -94,7 +94,8 @@ def test_what_students_compute_in_torch_is_accepted(spec: str, dtype: str) -> No
 
 def test_no_mistake_hides_in_low_precision() -> None:
     """Wrong answers that are handed in as float16 or bfloat16 are wrong, and named, unless the mistake moves
-    fewer numbers, or by less, than the rounding of a right computation. Of those the mutant matrix tells."""
+    fewer numbers, or by less, than the rounding of a right computation. Of those the mutant matrix tells, and
+    it holds answers to a dtype in which those that students make most are wrong."""
     hidden, misnamed, count = [], [], 0
     for mistake, specs in MISTAKES.items():
         code = mistake.split(":")[0]
@@ -112,10 +113,17 @@ def test_no_mistake_hides_in_low_precision() -> None:
     assert not misnamed
     assert len(hidden) <= count // 40
     assert all(error < 0.05 for *_, error in hidden)
-    for mistake, spec, *_ in hidden:
-        rows = {row.code: row for row in matrix(problem_of(spec)).rows}
-        told = rows[mistake.split(":")[0]]
-        assert told.survivors or told.unnoticed, (mistake, spec)
+    passing = []
+    for mistake, spec, dtype, _ in hidden:
+        problem = problem_of(spec)
+        table = matrix(problem)
+        told = next(row for row in table.rows if row.code == mistake.split(":")[0])
+        assert told.unnoticed or table.least_dtype, (mistake, spec)
+        if table.least_dtype:
+            held = held_to_least(problem, table.least_dtype)
+            if judged(held, computed(problem, spec, mistake), dtype).verdict == "accepted":
+                passing.append((mistake, spec))
+    assert len(passing) <= 1, "by bad luck: the matrix knows three students, not this one"
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

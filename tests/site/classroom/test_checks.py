@@ -220,6 +220,7 @@ def test_the_mutant_table_of_a_published_problem_is_there(client):
     html = client.get(f"{PROBLEMS}rope/").content.decode()
     assert "What it tells apart" in html
     assert re.search(r"It tells all \d+ mistakes", text(html))
+    assert re.search(r"It tells all \d+ mistakes", text(client.get(f"{PROBLEMS}speculative/")))
 
 
 @pytest.mark.django_db

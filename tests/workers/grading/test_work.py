@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from kernels.grading.problem import parse_problem
 from tests.workers.grading.conftest import BODY, CASES
-from workers.grading import problems, regrades, scoring, tasks, work
+from workers.grading import judging, problems, regrades, scoring, tasks, work
 from workers.grading.models import COURSE, Check, Problem, ProblemVersion, Regrade, Submission, WorkStatus
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -252,6 +252,16 @@ Compute **softmax**(QKᵀ/√d)V.
 
 Weights first.
 """
+
+
+def test_answers_are_held_to_the_least_precise_dtype_in_which_mistakes_are_told(tmp_path, capsys):
+    """In bfloat16 the rounding of so small a case could hide a missing 1/√d."""
+    (tmp_path / "by-hand.md").write_text(FILE)
+    call_command("load_problems", tmp_path)
+    version = ProblemVersion.objects.get()
+    assert version.least_dtype == "float16"
+    assert judging.problem_of(version).tolerance.least_dtype == "float16"
+    assert version.body["tolerance"]["least_dtype"] is None, "what the author wrote stays"
 
 
 def test_files_become_published_problems_once(tmp_path, capsys):
