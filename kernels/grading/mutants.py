@@ -444,14 +444,15 @@ def _shapes(shape: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _kills(problem: Problem, code: str) -> bool:
-    """Whether every main reading of a code that can be made there is killed by some case, and one is made."""
-    fates: dict[tuple[str, str], _Fate] = {}
+    """Whether every main reading of a code that can be made there is killed by some case, and one is made: in
+    the problem's dtype, for there are other ways with less precise ones."""
+    fates: dict[str, _Fate] = {}
     for case in problem.cases:
         trial = _Trial(problem, case)
         for reading in trial.readings:
             if reading.code == code and reading.is_main:
-                for dtype, outcome in trial.outcomes(reading).items():
-                    fates.setdefault((reading.name, dtype), _Fate(reading, dtype)).add(case.name, outcome)
+                fate = fates.setdefault(reading.name, _Fate(reading, problem.dtype))
+                fate.add(case.name, trial.outcomes(reading)[problem.dtype])
     return bool(fates) and all(fate.killed_by for fate in fates.values())
 
 

@@ -21,7 +21,7 @@ from kernels.quantise import KV_DTYPES, KV_SCALES, element_errors, quantise
 from kernels.quantise import dequantise as decoded
 from kernels.registry import ENGINES, SOFTMAX
 from kernels.spec import RunSpec, SpecError, parse_run
-from kernels.spec.results import GRADIENTS
+from kernels.spec.results import GRADIENTS, TRACE
 from kernels.traffic import modelled_traffic
 from tests.kernels.cases import Arrays, canonical, cases, compute, make
 from tests.kernels.error_bounds import error_bounds
@@ -114,9 +114,9 @@ def test_small_values_survive_float16(way: str) -> None:
 
 @pytest.mark.parametrize("engine", QUANTISED)
 def test_no_spec_leaves_its_bound(engine: str) -> None:
-    """Everything that the engine can be asked for beside gradients and latents, NaN beyond the lengths."""
+    """All that the engine can be asked for beside gradients, latents and traces, NaN beyond the lengths."""
     lengths = st.sampled_from([0, 1, 2, 5, MAX_DECODE_LEN])
-    returns = sorted(ENGINES[engine].returns - set(GRADIENTS))
+    returns = sorted(ENGINES[engine].returns - {*GRADIENTS, *TRACE})
 
     @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(
