@@ -35,7 +35,21 @@ ROUNDS, CASES = 3, 5
 NOTEBOOKS, PROCESSES = 4, 8  # submissions in a round
 FASTER_THAN_NBGRADER, FASTER_THAN_PYTEST = 100, 20
 
-PYTEST = (sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", ".")
+# As bare as an autograder's: without what this project's tests are plugged in with.
+PYTEST = (
+    sys.executable,
+    "-m",
+    "pytest",
+    "-q",
+    "-c",
+    os.devnull,
+    "--rootdir",
+    ".",
+    "-p",
+    "no:django",
+    "-p",
+    "no:xdist",
+)
 
 STUDENT = """\
 import numpy as np
