@@ -230,15 +230,19 @@ def test_failure_9_a_dead_worker_process_poisons_the_next_job(lab):
 def test_failure_12_a_grader_lost_twice_is_an_error_that_costs_no_try(lab):
     course = Course(lab, LARGE, submission_limit={"count": 1})
     submission = course.submitted("ada", wrong(course))
-    for _ in range(2):
+
+    def losses():
+        found = course.ask("GET", f"/assignments/{course.id}/incidents").json()["results"]
+        return [touched["id"] for each in found for touched in each["submissions"]]
+
+    for lost in (1, 2):
         course.grading(60)
         restart(lab)
-        wait_until(lambda: not course.statuses().get("grading"), 60, "the loss is noticed")
+        wait_until(lambda n=lost: len(losses()) == n, 60, "the loss is noticed", 0.2)
     seen = course.see(submission)
     assert (seen["status"], seen["verdict"], seen["score"]) == ("error", "internal_error", None)
     assert (seen["fault"], seen["counts_towards_limit"]) == ("platform", False)
-    incidents = course.ask("GET", f"/assignments/{course.id}/incidents").json()["results"]
-    assert [touched["id"] for each in incidents for touched in each["submissions"]] == [submission] * 2
+    assert losses() == [submission] * 2
     grades = course.ask("GET", f"/assignments/{course.id}/grades").json()["results"]
     assert (grades[0]["score"], grades[0]["status"]) == (None, "error")
     assert course.submit("ada", {}, prefer="wait=60").status == 200, "the try was given back"
