@@ -104,6 +104,7 @@ class Pictures:
     m: int
     lse: Array  # [n]
     entropy: Array  # [n], of the weights, in nats
+    seen: Array  # [n], how many keys each query may see
     out: Array  # [n, e]
 
 
@@ -112,12 +113,13 @@ def pictures(given: Operands, limit: int, names: tuple[str, ...] = MATRICES) -> 
     n, m = given.q.shape[2], given.k.shape[2]
     down, across = (max(1, math.ceil(size / limit)) for size in (n, m))
     found: dict[str, list[Array]] = {name: [] for name in names}
-    lse, entropies, out = [], [], []
+    lse, entropies, seen, out = [], [], [], []
     for _start, head in strips(given, down):
         for name in names:
             found[name].append(block_maximum(head.results[name], down, across))
         lse.append(head.results["lse"])
         entropies.append(entropy(head.results["weights"]))
+        seen.append((~np.isneginf(head.results["masked_scores"])).sum(axis=1))
         out.append(head.results["out"])
     empty = np.zeros((0, math.ceil(m / across)))
     return Pictures(
@@ -128,6 +130,7 @@ def pictures(given: Operands, limit: int, names: tuple[str, ...] = MATRICES) -> 
         m,
         np.concatenate(lse) if lse else np.zeros(0),
         np.concatenate(entropies) if entropies else np.zeros(0),
+        np.concatenate(seen) if seen else np.zeros(0, np.int64),
         np.concatenate(out) if out else np.zeros((0, given.v.shape[3])),
     )
 

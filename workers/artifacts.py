@@ -144,6 +144,11 @@ def load_submitted(run: Run) -> Arrays:
     return _load(run, "submitted")
 
 
+def load_inputs(run: Run) -> Arrays:
+    """What the engine saw, as sent but rounded; none when they are gone."""
+    return _load(run, "inputs")
+
+
 def load_results(run: Run, names: Iterable[str] | None = None) -> Arrays:
     """The results of a run, or those `names` alone: the others are not read from the file."""
     return _load(run, "result", names)

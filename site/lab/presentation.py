@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from kernels.estimate import Estimate
 from kernels.registry import ENGINES
 from kernels.spec import RunSpec
-from lab import fork, results, roofline, snippets, units
+from lab import closeups, fork, results, roofline, snippets, units
 from workers import runs
 from workers.models import Run, Status
 
@@ -29,19 +29,26 @@ STATUS_NAMES = {
 # --- The whole page -------------------------------------------------------------------------------
 
 
-def page(run: Run, request: HttpRequest) -> dict[str, Any]:
-    """The context of lab/run.html and of the part of it that htmx replaces."""
+def about(run: Run, request: HttpRequest) -> dict[str, Any]:
+    """What every page of a run says of it."""
     spec = RunSpec.from_dict(run.spec)
-    context = {
+    return {
         "run": run,
         "spec": spec,
-        "status_name": STATUS_NAMES[Status(run.status)],
-        "announcement": announcement(run),
         "engine_title": ENGINES[run.engine].title if run.engine in ENGINES else run.engine,
         "shape": shape_sentence(spec),
         "settings": settings_of(spec),
         "links": links(run, request),
     }
+
+
+def page(run: Run, request: HttpRequest) -> dict[str, Any]:
+    """The context of lab/run.html and of the part of it that htmx replaces."""
+    context = about(run, request) | {
+        "status_name": STATUS_NAMES[Status(run.status)],
+        "announcement": announcement(run),
+    }
+    spec: RunSpec = context["spec"]
     if not run.is_terminal:
         return context | {"progress": progress(run)}
     body = fork.body_of(run)
@@ -50,6 +57,7 @@ def page(run: Run, request: HttpRequest) -> dict[str, Any]:
         "curl_needs_upload": fork.PLACEHOLDER in str(body["inputs"]),
     }
     if run.status == Status.SUCCEEDED:
+        context["can_look"] = closeups.can_look(run, spec)
         return context | {"result": results.result(run, spec, request)}
     return context | {"failure": failure(run)}
 
@@ -70,6 +78,7 @@ def links(run: Run, request: HttpRequest) -> dict[str, str]:
         "permalink": request.build_absolute_uri(to("run")),
         "live": to("live", seen=run.status, **chosen),
         "cancel": to("cancel"),
+        "closeup": to("closeup", **{name: chosen[name] for name in results.OF_HEAD if name in chosen}),
         "json": to("json"),
         "edit": f"{reverse('lab:home')}?{urlencode({'from': run.id, **keyed})}",
     }

@@ -19,7 +19,8 @@ from workers import artifacts
 from workers.models import Run
 
 MAX_LINKS = 32  # heads beyond which the picker is a number box
-CHOICES = ("map", "table", "batch", "head", "row")  # of a query string, beside the GPUs
+OF_HEAD = ("batch", "head", "row", "col")  # what a close look is at
+CHOICES = ("map", "table", *OF_HEAD)  # of a query string, beside the GPUs
 BESIDE_NAMES = {"lse": "LSE"}  # shorter than a result is called elsewhere
 
 

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.cache import patch_cache_control
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -16,15 +17,18 @@ from rest_framework.renderers import JSONRenderer
 
 from api import preferences
 from api.callers import Caller, caller_of
+from api.computing import Busy
 from api.runs import sharing
 from api.runs.downloads import download
 from api.runs.representation import represent
-from lab import arrays, fork, presentation, results, snippets, submission
+from kernels.spec import RunSpec
+from lab import arrays, closeups, fork, panels, presentation, results, snippets, submission
 from lab.forms import LabForm
 from workers import runs
-from workers.models import ID_ALPHABET, Kind, Run
+from workers.models import ID_ALPHABET, Kind, Run, Status
 
 WAIT_SECONDS = 10
+DAY = 24 * 3600
 
 View = Callable[..., HttpResponse]
 
@@ -156,7 +160,7 @@ def find(run_id: str, request: HttpRequest) -> Run:
     return run
 
 
-def run_view(view: View) -> View:
+def open_run(view: View) -> View:
     """Give the view a run instead of its id, or a page that explains why there is none."""
 
     @wraps(view)
@@ -165,8 +169,17 @@ def run_view(view: View) -> View:
             return view(request, find(run_id, request), **kwargs)
         except Http404:
             return render(request, "lab/missing.html", status=404)
+        except Busy as busy:
+            response = HttpResponse(busy.detail, status=503, content_type="text/plain; charset=utf-8")
+            response["Retry-After"] = str(busy.retry_after)
+            return response
 
-    return never_cache(with_run)
+    return with_run
+
+
+def run_view(view: View) -> View:
+    """Of what changes while the run is not done, or may."""
+    return never_cache(open_run(view))
 
 
 @require_safe
@@ -185,6 +198,58 @@ def live(request: HttpRequest, run: Run) -> HttpResponse:
     is_new = run.status != request.GET.get("seen")
     context = {**presentation.page(run, request), "is_live": True, "is_new": is_new, "pause": not waited}
     return render(request, "lab/parts/run.html", context)
+
+
+@require_safe
+@run_view
+def closeup(request: HttpRequest, run: Run) -> HttpResponse:
+    """The matrices of one head side by side, and the arithmetic of the cell that is lit."""
+    context = presentation.about(run, request)
+    spec: RunSpec = context["spec"]
+    choice = results.Choice.read(request.GET, spec, [], [])
+    context["pickers"] = results.pickers(choice, spec, [], [], request.GET)
+    try:
+        found = close_up(request, run)
+    except Busy as busy:
+        response = render(request, "lab/closeup.html", {**context, "busy": busy.detail}, status=503)
+        response["Retry-After"] = str(busy.retry_after)
+        return response
+    link = panels.Links(run, request, choice.batch, choice.head)
+    return render(request, "lab/closeup.html", {**context, "closeup": panels.section(found, spec, link)})
+
+
+@require_safe
+@run_view
+def cell(request: HttpRequest, run: Run) -> HttpResponse:
+    """The arithmetic of one cell, for the page that shows another one already."""
+    found = close_up(request, run)
+    context = {"cell": panels.cell(found, panels.cursor_of(found, request))}
+    return render(request, "lab/parts/cell.html", context)
+
+
+@require_safe
+@open_run
+def picture(request: HttpRequest, run: Run, map_name: str) -> HttpResponse:
+    """A matrix as a picture, a pixel for each number or block of them. It never changes."""
+    one = close_up(request, run).maps.get(map_name)
+    if one is None or not one.levels.size:
+        raise Http404
+    response = HttpResponse(panels.picture(one, request.GET.get("theme", "")), content_type="image/png")
+    patch_cache_control(response, private=True, max_age=DAY, immutable=True)
+    return response
+
+
+def close_up(request: HttpRequest, run: Run) -> closeups.Closeup:
+    """The head that the query string names. Http404 where the run has none; Busy."""
+    spec = RunSpec.from_dict(run.spec)
+    if run.status != Status.SUCCEEDED or not closeups.can_look(run, spec):
+        raise Http404
+    choice = results.Choice.read(request.GET, spec, [], [])
+    with closeups.paid(run, spec, choice.batch, choice.head, request):
+        found = closeups.look(run, spec, choice.batch, choice.head)
+    if found is None:
+        raise Http404
+    return found
 
 
 @require_POST

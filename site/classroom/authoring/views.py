@@ -10,8 +10,8 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from api import preferences, strict_json
-from classroom import computing, people, statements, words
+from api import computing, preferences, strict_json
+from classroom import people, statements, words
 from classroom.authoring import mutants
 from classroom.authoring.editor import Editor, pretty
 from classroom.students.inputs import case_pages
@@ -119,7 +119,7 @@ def preview(request: HttpRequest) -> HttpResponse:
 def _read(request: HttpRequest, editor: Editor) -> Asked | None:
     """The problem, if the web process may read it now, and nothing is wrong with it."""
     try:
-        with computing.computing(request):
+        with computing.computing(people.caller(request)):
             return editor.read()
     except computing.Busy as error:
         editor.main.note(None, error.detail)

@@ -15,8 +15,9 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from api import computing
 from api.callers import caller_of
-from classroom import computing, words
+from classroom import words
 from classroom.checks import library
 from classroom.checks.library import Exercise
 from classroom.students.inputs import array_page, times
@@ -110,7 +111,7 @@ def _judged(request: HttpRequest, exercise: Exercise, sheet: Sheet) -> dict[str,
         filled = any(text for rows in sheet.cells.values() for row in rows for text in row)
         return {**nothing, "sentence": _("Fill in one matrix at least, all of it.") if filled else ""}
     try:
-        with computing.computing(request, caller_of(request)):
+        with computing.computing(caller_of(request)):
             answers = read_answers(exercise.problem, {exercise.case.name: given})
             result = judging.judge_once(exercise.problem, exercise.seeds, answers)
     except computing.Busy as error:

@@ -10,10 +10,11 @@ from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_safe
 
+from api import computing
 from api.callers import caller_of
 from api.grading import feedback
 from api.grading.one_call import MOST_PAIRS
-from classroom import computing, statements, words
+from classroom import statements, words
 from classroom.authoring import mutants
 from classroom.checks import embed, library
 from classroom.students import verdicts
@@ -117,7 +118,7 @@ def _checked(
         form.add_error(None, _("This problem is too large to be graded at once; an assignment can have it."))
         return None, 422
     try:
-        with computing.computing(request, caller_of(request)):
+        with computing.computing(caller_of(request)):
             result = judging.judge_once(asked, seeds_of_number(asked, seed), answers)
     except computing.Busy as error:
         form.add_error(None, error.detail)

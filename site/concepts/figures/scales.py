@@ -21,8 +21,13 @@ class Color:
     blue: float
 
     @property
+    def rgb(self) -> tuple[int, int, int]:
+        """0 … 255 each."""
+        return round(255 * self.red), round(255 * self.green), round(255 * self.blue)
+
+    @property
     def hex(self) -> str:
-        return "#" + "".join(f"{round(255 * c):02x}" for c in (self.red, self.green, self.blue))
+        return "#" + "".join(f"{part:02x}" for part in self.rgb)
 
     @property
     def luminance(self) -> float:
@@ -70,14 +75,14 @@ def _mix(start: tuple[float, float, float], end: tuple[float, float, float], t: 
     return oklch(*(a + (b - a) * t for a, b in zip(start, end, strict=True)))
 
 
-def sequential(step: int, dark: bool = False) -> Color:
+def sequential(step: float, dark: bool = False) -> Color:
     t = step / (STEPS - 1)
     if dark:
         return _mix((0.235, 0.02, 300), (0.86, 0.12, 308), t)
     return _mix((0.975, 0.008, 308), (0.36, 0.16, 298), t)
 
 
-def diverging(step: int, dark: bool = False) -> Color:
+def diverging(step: float, dark: bool = False) -> Color:
     t = abs(step - 10) / 10
     hue = 250 if step < 10 else 55
     if dark:
@@ -111,4 +116,9 @@ def stylesheet() -> str:
                 f" --heat: light-dark({light.hex}, {dark.hex});"
                 f" --heat-ink: light-dark({ink(light).hex}, {ink(dark).hex}); }}"
             )
+    for name, scale in (("seq", sequential), ("div", diverging)):
+        stops = ", ".join(
+            f"light-dark({scale(step).hex}, {scale(step, dark=True).hex})" for step in range(0, STEPS, 5)
+        )
+        lines.append(f".scale-{name} {{ background: linear-gradient(to right, {stops}); }}")
     return "\n".join(lines) + "\n"

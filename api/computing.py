@@ -4,12 +4,9 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from django.http import HttpRequest
-
 from api import pure
 from api.callers import Caller
 from api.errors import Problem
-from classroom import people
 from workers import quotas
 
 
@@ -22,9 +19,8 @@ class Busy(Exception):
 
 
 @contextmanager
-def computing(request: HttpRequest, caller: Caller | None = None) -> Iterator[None]:
-    """Compute inside, charged to whoever is signed in, or to `caller`. Raises Busy, with nothing computed."""
-    caller = caller or people.caller(request)
+def computing(caller: Caller) -> Iterator[None]:
+    """Compute inside, charged to `caller`. Raises Busy, with nothing computed."""
     quota = quotas.computing(anonymous=caller.is_anonymous)
     try:
         counted = quotas.enter(quota, caller.scope)
