@@ -10,7 +10,7 @@ from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from api import errors, idempotency, parsers
+from api import errors, idempotency, parsers, preferences
 from api.callers import Caller, caller_of
 from api.errors import Problem
 from api.models import ApiToken
@@ -33,6 +33,10 @@ class ApiView(APIView):
     @property
     def caller(self) -> Caller:
         return caller_of(self.request._request, cast("ApiToken | None", self.request.auth))
+
+    def seconds_to_wait(self) -> int | None:
+        """How long the client would wait for the end (Prefer: wait), in whole seconds."""
+        return preferences.wait_seconds(self.request.headers.get("Prefer", ""))
 
     def require(self, scope: str) -> None:
         """Raises a Problem unless the request has a token with this scope."""

@@ -111,7 +111,7 @@ class Pictures:
 def pictures(given: Operands, limit: int, names: tuple[str, ...] = MATRICES) -> Pictures:
     """The matrices of ``one_head``, small enough to be drawn, without ever holding one of them whole."""
     n, m = given.q.shape[2], given.k.shape[2]
-    down, across = (max(1, math.ceil(size / limit)) for size in (n, m))
+    down, across = blocks((n, m), limit)
     found: dict[str, list[Array]] = {name: [] for name in names}
     lse, entropies, seen, out = [], [], [], []
     for _start, head in strips(given, down):
@@ -133,6 +133,12 @@ def pictures(given: Operands, limit: int, names: tuple[str, ...] = MATRICES) -> 
         np.concatenate(seen) if seen else np.zeros(0, np.int64),
         np.concatenate(out) if out else np.zeros((0, given.v.shape[3])),
     )
+
+
+def blocks(shape: tuple[int, ...], limit: int) -> tuple[int, int]:
+    """How many rows and columns of a matrix a cell of a picture stands for, of at most ``limit`` each."""
+    rows, columns = (max(1, math.ceil(size / limit)) for size in shape)
+    return rows, columns
 
 
 def block_maximum(values: Array, row_block: int, column_block: int) -> Array:

@@ -129,7 +129,7 @@ class RegradesView(StaffView):
     )
     def post(self, request: Request, assignment_id: str) -> Response:
         assignment = self.find_mine(assignment_id).assignment
-        seconds = preferences.wait_seconds(request.headers.get("Prefer", ""))
+        seconds = self.seconds_to_wait()
         body = parsers.json_body(request)
         key = self.checked_key(parsers.body_digest(request))
         new = bodies.regrade(body)
@@ -174,7 +174,7 @@ class RegradeView(StaffView):
         row = _again(regrade_id)
         if row is None or row.assignment_id != assignment.id:
             raise Http404
-        preferences.wait_for(row, preferences.wait_seconds(request.headers.get("Prefer", "")))
+        preferences.wait_for(row, self.seconds_to_wait())
         headers = {} if row.is_terminal else {"Retry-After": "1"}
         return Response(representation.regrade(row), headers=headers)
 

@@ -189,7 +189,7 @@ class PublishView(ProblemView):
     )
     def post(self, request: Request, slug: str) -> Response:
         self.require(AUTHOR)
-        seconds = preferences.wait_seconds(request.headers.get("Prefer", ""))
+        seconds = self.seconds_to_wait()
         version = self.version(slug)
         if version.problem.owner != self.caller.owner:
             raise Problem(403, "Only its author publishes a problem.")

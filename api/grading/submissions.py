@@ -87,9 +87,6 @@ class SubmissionsView(GradingView):
             headers["Location"] = self.request.build_absolute_uri(path)
         return Response(self.document(submission, access), status=status, headers=headers)
 
-    def seconds_to_wait(self) -> int | None:
-        return preferences.wait_seconds(self.request.headers.get("Prefer", ""))
-
     def draft(self, handed: bodies.Handed, access: Access) -> Draft:
         """The answers of one submission, read. Raises SpecError, or a Problem."""
         access.require(handed.user_ref)

@@ -78,9 +78,6 @@ class RunView(ApiView):
             submission.run, status, waited=seconds if waited else None, replayed=submission.replayed
         )
 
-    def seconds_to_wait(self) -> int | None:
-        return preferences.wait_seconds(self.request.headers.get("Prefer", ""))
-
 
 class RunsView(RunView):
     @extend_schema(

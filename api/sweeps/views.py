@@ -53,9 +53,6 @@ class SweepView(MeteredView):
         status = 202 if self.request.method == "POST" and not (ended and waited) else 200
         return Response(document, status=status, headers=headers)
 
-    def seconds_to_wait(self) -> int | None:
-        return preferences.wait_seconds(self.request.headers.get("Prefer", ""))
-
 
 class SweepsView(SweepView):
     @extend_schema(

@@ -4,11 +4,9 @@ The matrices are computed again, in float64, from the inputs that the run has ke
 kernel like flash never holds them. A finished run never changes, so a head that was looked at lately is kept.
 """
 
-import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +20,7 @@ from kernels.registry import ENGINES, SOFTMAX
 from kernels.spec import RunSpec
 from kernels.spec.results import MATRICES
 from lab import arrays
-from lab.heatmap import Kind
+from lab.heatmap import Kind, levels
 from workers import artifacts
 from workers.models import Run
 
@@ -30,7 +28,10 @@ PIXELS = 1024  # of a picture, at most, each way
 TABLE = 16  # rows and columns of the table beside a picture
 CELLS = 8  # up to so many rows and columns a matrix is a table alone
 FREE = 1 << 22  # multiply-adds that cost no more than the rest of a page
+MOST = 1 << 31  # that a page computes: 4,096 queries and keys, 64 wide, in some 2 seconds
 KEPT = 8  # heads, of the latest: some 10 MB each when they are large
+
+Key = tuple[str, int, int, int]  # run, attempt, batch row, head
 
 MASKED, NOT_A_NUMBER = 254, 255  # of a picture's bytes; the others are the scale, from its low end
 TOP = 253
@@ -77,66 +78,58 @@ class Closeup:
 
 
 class _Kept:
-    """The latest heads; one is computed at a time, so that four pictures of a page share one computation."""
+    """The latest heads; one is computed at a time, so that all pictures of a page share one computation, and
+    nobody waits for what is there."""
 
     def __init__(self) -> None:
-        self.found: OrderedDict[tuple[str, int, int, int], Closeup] = OrderedDict()
+        self.found: OrderedDict[Key, Closeup] = OrderedDict()
         self.lock = threading.Lock()
 
-    def get(self, key: tuple[str, int, int, int], compute: Callable[[], Closeup]) -> Closeup:
+    def get(self, key: Key, compute: Callable[[], Closeup | None]) -> Closeup | None:
+        """What is kept, or what `compute` gives; None is not kept."""
+        if (there := self.found.get(key)) is not None:
+            return there
         with self.lock:
-            if key not in self.found:
-                self.found[key] = compute()
-            self.found.move_to_end(key)
-            while len(self.found) > KEPT:
-                self.found.popitem(last=False)
-            return self.found[key]
-
-    def __contains__(self, key: tuple[str, int, int, int]) -> bool:
-        return key in self.found
+            if (there := self.found.get(key)) is None and (there := compute()) is not None:
+                self.found[key] = there
+                while len(self.found) > KEPT:
+                    self.found.popitem(last=False)
+            return there
 
 
 _kept = _Kept()
 
 
 def can_look(run: Run, spec: RunSpec) -> bool:
-    """Whether the run is softmax attention with a head to look at."""
+    """Whether the run is softmax attention with a head to look at, and not too large for a page."""
     engine = ENGINES.get(run.engine)
-    return engine is not None and engine.computes == SOFTMAX and bool(spec.batch * spec.num_heads)
-
-
-def is_free(run: Run, spec: RunSpec, batch: int, head: int) -> bool:
-    """Whether looking costs next to nothing: it is small, or kept already."""
-    return multiply_adds(spec) <= FREE or _key(run, batch, head) in _kept
-
-
-@contextmanager
-def paid(run: Run, spec: RunSpec, batch: int, head: int, request: HttpRequest) -> Iterator[None]:
-    """Look inside: what costs much is charged to the caller, and done by few at once. Raises Busy."""
-    if is_free(run, spec, batch, head):
-        yield
-    else:
-        with computing(caller_of(request)):
-            yield
+    is_softmax = engine is not None and engine.computes == SOFTMAX
+    return is_softmax and bool(spec.batch * spec.num_heads) and multiply_adds(spec) <= MOST
 
 
 def multiply_adds(spec: RunSpec) -> int:
     return spec.q_len * spec.kv_len * (spec.head_dim + spec.v_head_dim)
 
 
-def look(run: Run, spec: RunSpec, batch: int, head: int) -> Closeup | None:
-    """The head; None where the inputs of the run are gone."""
+def look(run: Run, spec: RunSpec, batch: int, head: int, request: HttpRequest) -> Closeup | None:
+    """The head; None where the inputs of the run are gone.
+
+    What costs much, and is not kept, is charged to the caller and done by few at once. Raises Busy.
+    """
+
+    def compute() -> Closeup | None:
+        if multiply_adds(spec) <= FREE:
+            return _look(run, spec, batch, head)
+        with computing(caller_of(request)):
+            return _look(run, spec, batch, head)
+
+    return _kept.get((run.id, run.attempt, batch, head), compute)
+
+
+def _look(run: Run, spec: RunSpec, batch: int, head: int) -> Closeup | None:
     inputs = artifacts.load_inputs(run)
     if not inputs:
         return None
-    return _kept.get(_key(run, batch, head), lambda: _look(run, spec, inputs, batch, head))
-
-
-def _key(run: Run, batch: int, head: int) -> tuple[str, int, int, int]:
-    return (run.id, run.attempt, batch, head)
-
-
-def _look(run: Run, spec: RunSpec, inputs: dict[str, np.ndarray], batch: int, head: int) -> Closeup:
     given = closeup.one_head(closeup.look(spec, inputs), batch, head)
     seen = closeup.pictures(given, PIXELS)
     maps = {name: picture(name, arrays.MAPS[name], seen.matrices[name], seen.n, seen.m) for name in MATRICES}
@@ -152,33 +145,20 @@ def _look(run: Run, spec: RunSpec, inputs: dict[str, np.ndarray], batch: int, he
 
 def _reduced(values: np.ndarray) -> tuple[np.ndarray, int, int]:
     """A matrix no larger than a picture, and its own size."""
-    down, across = (max(1, math.ceil(size / PIXELS)) for size in values.shape)
-    return closeup.block_maximum(values, down, across), *values.shape
+    return closeup.block_maximum(values, *closeup.blocks(values.shape, PIXELS)), *values.shape
 
 
 def picture(name: str, kind: Kind, values: np.ndarray, rows: int, columns: int) -> Map:
     """values: [rows, columns] after the reduction to pixels; rows and columns are those of the matrix."""
     finite = values[np.isfinite(values)]
     largest = float(np.abs(finite).max()) if finite.size else 0.0
-    down, across = (max(1, math.ceil(size / TABLE)) for size in values.shape)
     return Map(
         name,
         kind,
-        levels(values, kind, largest),
-        closeup.block_maximum(values, down, across) if values.size else values,
+        levels(values, kind, largest, steps=TOP, masked=MASKED, not_a_number=NOT_A_NUMBER).astype(np.uint8),
+        closeup.block_maximum(values, *closeup.blocks(values.shape, TABLE)) if values.size else values,
         largest,
         rows,
         columns,
         bool(np.isneginf(values).any()),
     )
-
-
-def levels(values: np.ndarray, kind: Kind, largest: float) -> np.ndarray:
-    """The number of each value's colour."""
-    unit = np.where(np.isfinite(values), values, 0.0) / (largest or 1.0)
-    unit[np.isposinf(values)] = 1.0
-    position = unit * TOP if kind == "seq" else (unit + 1) * (TOP / 2)
-    level = np.rint(np.clip(position, 0, TOP)).astype(np.uint8)
-    level[np.isneginf(values)] = MASKED
-    level[np.isnan(values)] = NOT_A_NUMBER
-    return level

@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from concepts.figures import scales
+from kernels.closeup import block_maximum, blocks
 
 LIMIT = 64
 STEPS = 20  # the classes run from heat-…-0 to heat-…-20
@@ -109,7 +110,7 @@ def figure(values: np.ndarray, kind: Kind, limit: int = LIMIT) -> HeatMap:
     """The heat map of a [rows, columns] array."""
     if values.ndim != 2:
         raise ValueError(f"a heat map shows a matrix, not an array of shape {values.shape}")
-    row_block, column_block = (max(1, math.ceil(size / limit)) for size in values.shape)
+    row_block, column_block = blocks(values.shape, limit)
     reduced = block_maximum(values.astype(np.float64), row_block, column_block)
     finite = reduced[np.isfinite(reduced)]
     largest = float(np.abs(finite).max()) if finite.size else 0.0
@@ -117,24 +118,22 @@ def figure(values: np.ndarray, kind: Kind, limit: int = LIMIT) -> HeatMap:
     return HeatMap(reduced, kind, row_block, column_block, rows, columns, largest, values.dtype)
 
 
-def block_maximum(values: np.ndarray, row_block: int, column_block: int) -> np.ndarray:
-    """The largest value of each block; a NaN anywhere in a block shows, −inf only when it is all there is."""
-    rows, columns = values.shape
-    if row_block > 1:
-        values = np.maximum.reduceat(values, range(0, rows, row_block), axis=0)
-    if column_block > 1:
-        values = np.maximum.reduceat(values, range(0, columns, column_block), axis=1)
-    return values
-
-
-def levels(values: np.ndarray, kind: Kind, largest: float) -> np.ndarray:
-    """Which colour class each value takes: 0 … STEPS, or MASKED, or NOT_A_NUMBER."""
+def levels(
+    values: np.ndarray,
+    kind: Kind,
+    largest: float,
+    *,
+    steps: int = STEPS,
+    masked: int = MASKED,
+    not_a_number: int = NOT_A_NUMBER,
+) -> np.ndarray:
+    """Where each value stands on the scale: 0 … steps; and what stands for −∞ and for NaN."""
     unit = np.where(np.isfinite(values), values, 0.0) / (largest or 1.0)
     unit[np.isposinf(values)] = 1.0
-    position = unit * STEPS if kind == "seq" else (unit + 1) * STEPS / 2
-    level = np.rint(np.clip(position, 0, STEPS)).astype(int)
-    level[np.isneginf(values)] = MASKED
-    level[np.isnan(values)] = NOT_A_NUMBER
+    position = unit * steps if kind == "seq" else (unit + 1) * steps / 2
+    level = np.rint(np.clip(position, 0, steps)).astype(int)
+    level[np.isneginf(values)] = masked
+    level[np.isnan(values)] = not_a_number
     return level
 
 

@@ -245,8 +245,7 @@ def close_up(request: HttpRequest, run: Run) -> closeups.Closeup:
     if run.status != Status.SUCCEEDED or not closeups.can_look(run, spec):
         raise Http404
     choice = results.Choice.read(request.GET, spec, [], [])
-    with closeups.paid(run, spec, choice.batch, choice.head, request):
-        found = closeups.look(run, spec, choice.batch, choice.head)
+    found = closeups.look(run, spec, choice.batch, choice.head, request)
     if found is None:
         raise Http404
     return found

@@ -176,6 +176,21 @@ def test_a_run_of_somebody_else_shows_neither_cells_nor_pictures(client, submit,
     assert f"key={share_key(run)}" in re.search(r'data-cell-address="([^"]+)"', shown)[1]
 
 
+def test_what_is_too_large_for_a_page_is_not_looked_at(client, submit, finish, monkeypatch):
+    run = finish(submit())
+    monkeypatch.setattr(closeups, "MOST", 3 * 3 * 4 - 1)
+    assert client.get(f"/en/lab/runs/{run.id}/closeup/").status_code == 404
+    assert "/closeup/" not in client.get(f"/en/lab/runs/{run.id}/").content.decode()
+
+
+def test_inputs_that_are_gone_are_not_found(client, submit, finish, monkeypatch):
+    monkeypatch.setattr(artifacts, "INLINE_BYTES", 0)
+    run = finish(submit())
+    artifacts.delete(run.id)
+    for part in ("closeup/", "cell/", "maps/weights.png"):
+        assert client.get(f"/en/lab/runs/{run.id}/{part}").status_code == 404, part
+
+
 def test_what_is_not_there_is_not_found(client, submit, finish):
     run = finish(submit())
     assert client.get(f"/en/lab/runs/{run.id}/maps/secrets.png").status_code == 404
