@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy as lazy
 
 from kernels.grading.hypotheses import HINTS
-from lab import results
+from lab.runs import results
 
 Words = str | Promise
 MINUS = {"-": "−", "−": "−", "+": ""}

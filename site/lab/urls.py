@@ -1,19 +1,13 @@
-from django.urls import path
+"""The lab's addresses, part by part: each folder has its own. All are reversed as `lab:<name>`."""
 
-from lab import views
+from django.urls import include, path
 
 app_name = "lab"
 urlpatterns = [
-    path("", views.home, name="home"),
-    path("engine/", views.engine, name="engine"),
-    path("estimate/", views.estimate, name="estimate"),
-    path("runs/<str:run_id>/", views.run, name="run"),
-    path("runs/<str:run_id>/live/", views.live, name="live"),
-    path("runs/<str:run_id>/closeup/", views.closeup, name="closeup"),
-    path("runs/<str:run_id>/cell/", views.cell, name="cell"),
-    path("runs/<str:run_id>/maps/<str:map_name>.png", views.picture, name="picture"),
-    path("runs/<str:run_id>/cancel/", views.cancel, name="cancel"),
-    path("runs/<str:run_id>/files/<str:name>", views.file, name="file"),
-    path("runs/<str:run_id>/<str:map_name>.svg", views.map_svg, name="map"),
-    path("runs/<str:run_id>.json", views.document, name="json"),
+    path("", include("lab.form.urls")),
+    path("", include("lab.runs.urls")),
+    path("", include("lab.compare.urls")),
+    path("", include("lab.sweeps.urls")),
+    path("", include("lab.microscope.urls")),
+    path("", include("lab.sharing.urls")),
 ]

@@ -22,8 +22,8 @@ from classroom.authoring.fields import (
 from kernels.grading.model import Problem
 from kernels.grading.problem import MAX_CASES, MAX_HINTS, parse_problem
 from kernels.spec import FieldProblem, SpecError
-from lab.fork import tidy
-from lab.forms import to_query
+from lab.form.fork import tidy
+from lab.form.forms import to_query
 
 
 class Editor:

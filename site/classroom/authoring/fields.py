@@ -20,9 +20,9 @@ from kernels.grading import traces
 from kernels.grading.case import ANSWERS, MASKS, SEED_SCOPES, SHAPE, VISIBILITIES
 from kernels.grading.problem import KINDS, POLICIES, PROPERTIES
 from kernels.spec.run import DTYPES
-from lab.forms import ALIGNMENTS, DISTRIBUTION_NAMES
-from lab.offers import result_name
-from lab.options import literal
+from lab.form.forms import ALIGNMENTS, DISTRIBUTION_NAMES
+from lab.form.offers import result_name
+from lab.form.options import literal
 
 ATTENTION = KINDS[0]
 KIND_NAMES: Mapping[str, Any] = {

@@ -17,7 +17,7 @@ from classroom.authoring.editor import Editor, pretty
 from classroom.students.inputs import case_pages
 from kernels.grading.cases import seeds_of_number
 from kernels.grading.model import Problem as Asked
-from lab.views import bounded
+from lab.bodies import bounded
 from workers.grading import judging
 from workers.grading import problems as rows
 from workers.grading.models import Check, Problem, ProblemVersion, WorkStatus

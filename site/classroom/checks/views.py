@@ -23,7 +23,7 @@ from classroom.students.inputs import case_page
 from kernels.grading.cases import make_inputs, seeds_of_number
 from kernels.grading.model import Problem
 from kernels.limits import MAX_SEED
-from lab.views import too_large
+from lab.bodies import too_large
 from workers.grading import judging
 from workers.grading.models import COURSE, Check, WorkStatus
 

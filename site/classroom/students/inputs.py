@@ -16,7 +16,8 @@ from kernels.grading import traces
 from kernels.grading.model import Case, Problem
 from kernels.grading.shapes import sent_shape
 from kernels.spec import InputSpec
-from lab import arrays, fork, heatmap
+from lab import arrays, heatmap
+from lab.form import fork
 from workers.grading import judging
 
 ROWS, COLUMNS = 8, 8  # of an array, on the page

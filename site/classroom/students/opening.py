@@ -11,7 +11,7 @@ from django.http import Http404
 from kernels.grading.case import encoded
 from kernels.grading.cases import attempt_seeds, make_inputs
 from kernels.grading.model import Case, Problem
-from lab import fork
+from lab.form import fork
 from workers.grading.models import Submission
 
 ENGINE = "reference"

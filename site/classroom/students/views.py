@@ -22,7 +22,7 @@ from classroom.students import inputs, opening, verdicts
 from classroom.students.access import Desk, at_desk, by_token, is_user_ref
 from classroom.students.handing import HandInForm
 from kernels.spec import SpecError
-from lab.views import bounded
+from lab.bodies import bounded
 from workers import limits, quotas, runs
 from workers.grading import answers, assignments, judging, scoring, submissions
 from workers.grading.assignments import Phase

@@ -11,7 +11,8 @@ import pytest
 from django.test import Client
 
 from api.runs.sharing import share_key
-from lab import closeups, png
+from lab import png
+from lab.runs import closeups
 from workers import artifacts
 
 pytestmark = pytest.mark.django_db

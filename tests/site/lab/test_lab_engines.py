@@ -151,7 +151,7 @@ def test_what_differs_from_the_default_is_sent_with_its_type(client, invented, n
     assert parse_run(body)
     page = page_of(client, HOME, **invented, returns="out", **{f"option_{name}": text})
     link = html.unescape(re.search(r'href="http://testserver(/en/lab/\?[^"]*)"', page)[1])
-    from lab.forms import LabForm
+    from lab.form.forms import LabForm
 
     assert LabForm.from_link(client.get(link).wsgi_request.GET).body() == body
 
@@ -257,7 +257,7 @@ def test_only_results_that_the_engine_has_are_offered_each_with_its_meaning(clie
 
 
 def test_every_result_of_the_contract_has_a_name_and_a_meaning():
-    from lab import offers
+    from lab.form import offers
 
     assert set(offers.MEANINGS) == set(RESULTS) - set(TRACE)
 

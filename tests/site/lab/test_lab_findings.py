@@ -10,7 +10,9 @@ from django.test import Client
 from kernels.registry import ENGINES
 from kernels.spec import parse_run
 from kernels.spec.results import RESULTS, TRACE
-from lab import arrays, findings, offers, units
+from lab import arrays, units
+from lab.form import offers
+from lab.runs import findings
 from workers import runs
 
 pytestmark = pytest.mark.django_db
@@ -194,7 +196,8 @@ def test_booleans_are_dots_in_the_map_and_words_for_those_who_do_not_see_it(show
 
 
 def test_large_maps_of_booleans_say_what_a_cell_stands_for():
-    from lab import heatmap, results
+    from lab import heatmap
+    from lab.runs import results
 
     values = np.zeros((130, 130), bool)
     values[129, 0] = True

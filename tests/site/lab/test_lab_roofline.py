@@ -4,7 +4,7 @@ import re
 
 from django.http import QueryDict
 
-from lab import roofline
+from lab.runs import roofline
 
 RUN = {
     "cost": {"flops": 4_000_000_000, "bytes_min": 10_000_000},

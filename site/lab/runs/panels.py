@@ -16,8 +16,9 @@ from concepts.figures import lineplot, parts, scales
 from concepts.figures.lineplot import Axis, Series
 from kernels.closeup import cell as cell_of
 from kernels.spec import RunSpec
-from lab import arithmetic, heatmap, png, units
-from lab.closeups import MASKED, NOT_A_NUMBER, TOP, Closeup, Map
+from lab import heatmap, png, units
+from lab.runs import arithmetic
+from lab.runs.closeups import MASKED, NOT_A_NUMBER, TOP, Closeup, Map
 from workers.models import Run
 
 ORDER = ("scores", "softcapped_scores", "masked_scores", "weights", "out", "error")

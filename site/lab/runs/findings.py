@@ -13,7 +13,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from lab import units
-from lab.descriptions import explained
+from lab.form.descriptions import explained
 
 MAX_ROWS = 12  # of a table
 MAX_ITEMS = 16  # of a list

@@ -10,10 +10,11 @@ from kernels.arrays import generate, to_jsonable
 from kernels.registry import ENGINES
 from kernels.spec import Options, RunSpec
 from kernels.spec.declared import with_defaults
-from lab import matrices, offers, options
-from lab.forms import POINTERS
-from lab.offers import ARRAYS
-from lab.parameters import is_drawn
+from lab import matrices
+from lab.form import offers, options
+from lab.form.forms import POINTERS
+from lab.form.offers import ARRAYS
+from lab.form.parameters import is_drawn
 from workers import artifacts
 from workers.models import Run
 

@@ -14,7 +14,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from kernels.spec.declared import accepts
-from lab.descriptions import explained
+from lab.form.descriptions import explained
 
 Schema = Mapping[str, Any]
 

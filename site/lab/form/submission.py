@@ -12,7 +12,7 @@ from api.runs.submission import submit_body
 from api.uploads import store
 from kernels.estimate import Estimate
 from kernels.spec import FieldProblem, RunSpec, SpecError, parse_run
-from lab.forms import LabForm
+from lab.form.forms import LabForm
 from workers import limits, quotas, runs
 from workers.models import Run
 

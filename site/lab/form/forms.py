@@ -24,9 +24,10 @@ from kernels.arrays import DISTRIBUTIONS
 from kernels.registry import Engine
 from kernels.spec import FieldProblem
 from kernels.spec.declared import accepts
-from lab import matrices, offers, options, parameters
-from lab.offers import ARRAYS
-from lab.options import literal
+from lab import matrices
+from lab.form import offers, options, parameters
+from lab.form.offers import ARRAYS
+from lab.form.options import literal
 
 SHAPE_FIELDS = ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "v_head_dim")
 MAX_LINK = 2_000  # characters of a link that every browser, server and chat passes on unharmed

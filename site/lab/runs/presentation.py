@@ -13,7 +13,10 @@ from django.utils.translation import gettext_lazy, ngettext
 from kernels.estimate import Estimate
 from kernels.registry import ENGINES
 from kernels.spec import RunSpec
-from lab import closeups, fork, results, roofline, snippets, units
+from lab import units
+from lab.form import fork
+from lab.runs import closeups, results, roofline
+from lab.sharing import snippets
 from workers import runs
 from workers.models import Run, Status
 

@@ -13,8 +13,9 @@ from django.utils.translation import gettext as _
 
 from kernels.registry import ENGINES
 from kernels.spec import RunSpec
-from lab import arrays, findings, heatmap, roofline, units
-from lab.offers import result_name
+from lab import arrays, heatmap, units
+from lab.form.offers import result_name
+from lab.runs import findings, roofline
 from workers import artifacts
 from workers.models import Run
 

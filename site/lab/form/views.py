@@ -1,0 +1,105 @@
+"""The form: filled in from a link, priced while somebody types, submitted."""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+
+from api.callers import Caller, caller_of
+from lab.bodies import bounded
+from lab.form import fork, submission
+from lab.form.forms import LabForm
+from lab.opening import find
+from lab.runs import presentation
+from lab.sharing import snippets
+
+
+@bounded
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def home(request: HttpRequest) -> HttpResponse:
+    """The form, filled in from the link; POST runs it, or (`check`) only says what it would cost."""
+    caller = caller_of(request)
+    if request.method != "POST":
+        form, notes = form_of_link(request)
+        return form_page(request, form, submission.check(form, caller), notes=notes, status=200)
+    form = LabForm(request.POST.copy())
+    if "check" in request.POST or "show" in request.POST:
+        submission.keep(form, request.FILES.getlist("files"), caller)
+        if "show" in request.POST:
+            return shown(request, form, caller)
+        return form_page(request, form, submission.check(form, caller))
+    answer = submission.submit(form, request.FILES.getlist("files"), caller)
+    if answer.run:
+        return redirect("lab:run", run_id=answer.run.id)
+    return form_page(request, form, answer, submitted=True)
+
+
+def shown(request: HttpRequest, form: LabForm, caller: Caller) -> HttpResponse:
+    """The form with the fields of the engine that was chosen: at the address that says so, if one can."""
+    if address := form.address():
+        return redirect(f"{address}#{form['engine'].auto_id}")
+    return form_page(request, form, submission.check(form, caller), status=200)
+
+
+def form_of_link(request: HttpRequest) -> tuple[LabForm, list[str]]:
+    """The form that the address describes: its parameters, or the configuration of an earlier run."""
+    if run_id := request.GET.get("from"):
+        state, notes = fork.state_of(find(run_id, request))
+        return LabForm.from_link(state), notes
+    return LabForm.from_link(request.GET), []
+
+
+def form_page(
+    request: HttpRequest,
+    form: LabForm,
+    answer: submission.Answer,
+    *,
+    notes: list[str] | None = None,
+    status: int | None = None,
+    submitted: bool = False,
+) -> HttpResponse:
+    context = {"notes": notes, "submitted": submitted, **estimate_context(request, form, answer)}
+    response = render(request, "lab/home.html", context, status=status or answer.status)
+    if answer.retry_after:
+        response["Retry-After"] = str(answer.retry_after)
+    return response
+
+
+@bounded
+@never_cache
+@require_POST
+def estimate(request: HttpRequest) -> HttpResponse:
+    """The part under the form, brought up to date while somebody types."""
+    form = LabForm(request.POST.copy())
+    caller = caller_of(request)
+    submission.keep(form, [], caller)
+    answer = submission.check(form, caller)
+    response = render(request, "lab/parts/estimate_live.html", estimate_context(request, form, answer))
+    response["HX-Replace-Url"] = form.address() or reverse("lab:home")
+    return response
+
+
+@bounded
+@never_cache
+@require_POST
+def engine(request: HttpRequest) -> HttpResponse:
+    """The fields that depend on the engine, for the one that was just chosen."""
+    form = LabForm(request.POST.copy())
+    caller = caller_of(request)
+    submission.keep(form, [], caller)
+    submission.check(form, caller)
+    return render(request, "lab/parts/engine_live.html", {"form": form})
+
+
+def estimate_context(request: HttpRequest, form: LabForm, answer: submission.Answer) -> dict[str, Any]:
+    return {
+        "form": form,
+        "cost": answer.cost and presentation.estimate(answer.cost, caller_of(request).budget_seconds),
+        "shape": answer.spec and presentation.shape_sentence(answer.spec),
+        "curl": snippets.curl(answer.body, request) if answer.spec else None,
+        "link": (address := form.address()) and request.build_absolute_uri(address),
+    }

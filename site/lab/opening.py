@@ -1,0 +1,51 @@
+"""From the id in an address to a run that the link may open, or a page that says why there is none."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+
+from api.computing import Busy
+from api.runs import sharing
+from workers import runs
+from workers.models import ID_ALPHABET, Kind, Run
+
+View = Callable[..., HttpResponse]
+
+
+def find(run_id: str, request: HttpRequest) -> Run:
+    """The run, if there is one and the link may open it; the two failures look the same."""
+    if not set(run_id) <= set(ID_ALPHABET):  # PostgreSQL does not even look for some characters
+        raise Http404
+    try:
+        run = runs.get(run_id)
+    except Run.DoesNotExist:
+        raise Http404 from None
+    if run.kind != Kind.RUN or not sharing.may_open(run, request.GET.get("key", "")):
+        raise Http404
+    return run
+
+
+def open_run(view: View) -> View:
+    """Give the view a run instead of its id, or a page that explains why there is none."""
+
+    @wraps(view)
+    def with_run(request: HttpRequest, run_id: str, **kwargs: Any) -> HttpResponse:
+        try:
+            return view(request, find(run_id, request), **kwargs)
+        except Http404:
+            return render(request, "lab/missing.html", status=404)
+        except Busy as busy:
+            response = HttpResponse(busy.detail, status=503, content_type="text/plain; charset=utf-8")
+            response["Retry-After"] = str(busy.retry_after)
+            return response
+
+    return with_run
+
+
+def run_view(view: View) -> View:
+    """Of what changes while the run is not done, or may."""
+    return never_cache(open_run(view))

@@ -1,0 +1,131 @@
+"""The page of a run, and everything on it that has an address of its own."""
+
+from contextlib import suppress
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.cache import patch_cache_control
+from django.views.decorators.http import require_POST, require_safe
+from rest_framework.renderers import JSONRenderer
+
+from api import preferences
+from api.computing import Busy
+from api.runs.downloads import download
+from api.runs.representation import represent
+from kernels.spec import RunSpec
+from lab import arrays
+from lab.opening import open_run, run_view
+from lab.runs import closeups, panels, presentation, results
+from workers import runs
+from workers.models import Run, Status
+
+WAIT_SECONDS = 10
+DAY = 24 * 3600
+
+
+@require_safe
+@run_view
+def run(request: HttpRequest, run: Run) -> HttpResponse:
+    return render(request, "lab/run.html", presentation.page(run, request))
+
+
+@require_safe
+@run_view
+def live(request: HttpRequest, run: Run) -> HttpResponse:
+    """The changing part of a run's page, once it has changed (or after a while, unchanged)."""
+    seen = request.GET.get("seen", run.status)
+    # What the page shows may be old already: then there is nothing to wait for.
+    waited = run.status != seen or preferences.wait_for(run, WAIT_SECONDS, for_any_change=True)
+    is_new = run.status != request.GET.get("seen")
+    context = {**presentation.page(run, request), "is_live": True, "is_new": is_new, "pause": not waited}
+    return render(request, "lab/parts/run.html", context)
+
+
+@require_safe
+@run_view
+def closeup(request: HttpRequest, run: Run) -> HttpResponse:
+    """The matrices of one head side by side, and the arithmetic of the cell that is lit."""
+    context = presentation.about(run, request)
+    spec: RunSpec = context["spec"]
+    choice = results.Choice.read(request.GET, spec, [], [])
+    context["pickers"] = results.pickers(choice, spec, [], [], request.GET)
+    try:
+        found = close_up(request, run)
+    except Busy as busy:
+        response = render(request, "lab/closeup.html", {**context, "busy": busy.detail}, status=503)
+        response["Retry-After"] = str(busy.retry_after)
+        return response
+    link = panels.Links(run, request, choice.batch, choice.head)
+    return render(request, "lab/closeup.html", {**context, "closeup": panels.section(found, spec, link)})
+
+
+@require_safe
+@run_view
+def cell(request: HttpRequest, run: Run) -> HttpResponse:
+    """The arithmetic of one cell, for the page that shows another one already."""
+    found = close_up(request, run)
+    context = {"cell": panels.cell(found, panels.cursor_of(found, request))}
+    return render(request, "lab/parts/cell.html", context)
+
+
+@require_safe
+@open_run
+def picture(request: HttpRequest, run: Run, map_name: str) -> HttpResponse:
+    """A matrix as a picture, a pixel for each number or block of them. It never changes."""
+    one = close_up(request, run).maps.get(map_name)
+    if one is None or not one.levels.size:
+        raise Http404
+    response = HttpResponse(panels.picture(one, request.GET.get("theme", "")), content_type="image/png")
+    patch_cache_control(response, private=True, max_age=DAY, immutable=True)
+    return response
+
+
+def close_up(request: HttpRequest, run: Run) -> closeups.Closeup:
+    """The head that the query string names. Http404 where the run has none; Busy."""
+    spec = RunSpec.from_dict(run.spec)
+    if run.status != Status.SUCCEEDED or not closeups.can_look(run, spec):
+        raise Http404
+    choice = results.Choice.read(request.GET, spec, [], [])
+    found = closeups.look(run, spec, choice.batch, choice.head, request)
+    if found is None:
+        raise Http404
+    return found
+
+
+@require_POST
+@run_view
+def cancel(request: HttpRequest, run: Run) -> HttpResponse:
+    """Cancel an anonymous run; a shared link to somebody's run is for reading only."""
+    if run.owner:
+        raise Http404
+    with suppress(runs.AlreadyFinished):  # its page says so
+        runs.cancel(run.id)
+    return redirect("lab:run", run_id=run.id)
+
+
+@require_safe
+@run_view
+def document(request: HttpRequest, run: Run) -> HttpResponse:
+    """The run as `GET /api/v1/runs/{id}` gives it, for whoever may open the page."""
+    content = JSONRenderer().render(results.readable(represent(run, request), run, request))
+    return HttpResponse(content, content_type="application/json")
+
+
+@require_safe
+@run_view
+def file(request: HttpRequest, run: Run, name: str) -> HttpResponse:
+    """One array or bundle as a file."""
+    try:
+        return download(request, run, name)
+    except KeyError:
+        raise Http404 from None
+
+
+@require_safe
+@run_view
+def map_svg(request: HttpRequest, run: Run, map_name: str) -> HttpResponse:
+    """The heat map alone, with its own colours, to be put into other documents."""
+    picture = results.standalone_map(run, map_name, request) if map_name in arrays.MAPS else None
+    if picture is None:
+        raise Http404
+    return HttpResponse(picture, content_type="image/svg+xml")
