@@ -14,7 +14,7 @@ from lab.form import fork, submission
 from lab.form.forms import LabForm
 from lab.opening import find
 from lab.runs import presentation
-from lab.sharing import snippets
+from lab.sharing import history, snippets
 
 
 @bounded
@@ -34,7 +34,8 @@ def home(request: HttpRequest) -> HttpResponse:
         return form_page(request, form, submission.check(form, caller))
     answer = submission.submit(form, request.FILES.getlist("files"), caller)
     if answer.run:
-        return redirect("lab:run", run_id=answer.run.id)
+        response = redirect("lab:run", run_id=answer.run.id)
+        return history.remember(response, request, "run", answer.run.id)
     return form_page(request, form, answer, submitted=True)
 
 
