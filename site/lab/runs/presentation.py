@@ -46,7 +46,7 @@ def about(run: Run, request: HttpRequest) -> dict[str, Any]:
 
 
 def page(run: Run, request: HttpRequest) -> dict[str, Any]:
-    """The context of lab/run.html and of the part of it that htmx replaces."""
+    """The context of lab/runs/page.html and of the part of it that htmx replaces."""
     context = about(run, request) | {
         "status_name": STATUS_NAMES[Status(run.status)],
         "announcement": announcement(run),

@@ -26,7 +26,7 @@ DAY = 24 * 3600
 @require_safe
 @run_view
 def run(request: HttpRequest, run: Run) -> HttpResponse:
-    return render(request, "lab/run.html", presentation.page(run, request))
+    return render(request, "lab/runs/page.html", presentation.page(run, request))
 
 
 @require_safe
@@ -38,7 +38,7 @@ def live(request: HttpRequest, run: Run) -> HttpResponse:
     waited = run.status != seen or preferences.wait_for(run, WAIT_SECONDS, for_any_change=True)
     is_new = run.status != request.GET.get("seen")
     context = {**presentation.page(run, request), "is_live": True, "is_new": is_new, "pause": not waited}
-    return render(request, "lab/parts/run.html", context)
+    return render(request, "lab/runs/live.html", context)
 
 
 @require_safe
@@ -52,11 +52,11 @@ def closeup(request: HttpRequest, run: Run) -> HttpResponse:
     try:
         found = close_up(request, run)
     except Busy as busy:
-        response = render(request, "lab/closeup.html", {**context, "busy": busy.detail}, status=503)
+        response = render(request, "lab/runs/closeup_page.html", {**context, "busy": busy.detail}, status=503)
         response["Retry-After"] = str(busy.retry_after)
         return response
     link = panels.Links(run, request, choice.batch, choice.head)
-    return render(request, "lab/closeup.html", {**context, "closeup": panels.section(found, spec, link)})
+    return render(request, "lab/runs/closeup_page.html", {**context, "closeup": panels.section(found, spec, link)})
 
 
 @require_safe
@@ -65,7 +65,7 @@ def cell(request: HttpRequest, run: Run) -> HttpResponse:
     """The arithmetic of one cell, for the page that shows another one already."""
     found = close_up(request, run)
     context = {"cell": panels.cell(found, panels.cursor_of(found, request))}
-    return render(request, "lab/parts/cell.html", context)
+    return render(request, "lab/runs/cell.html", context)
 
 
 @require_safe
