@@ -52,11 +52,11 @@ def closeup(request: HttpRequest, run: Run) -> HttpResponse:
     try:
         found = close_up(request, run)
     except Busy as busy:
-        response = render(request, "lab/runs/closeup_page.html", {**context, "busy": busy.detail}, status=503)
+        response = render(request, "lab/runs/close.html", {**context, "busy": busy.detail}, status=503)
         response["Retry-After"] = str(busy.retry_after)
         return response
     link = panels.Links(run, request, choice.batch, choice.head)
-    return render(request, "lab/runs/closeup_page.html", {**context, "closeup": panels.section(found, spec, link)})
+    return render(request, "lab/runs/close.html", {**context, "closeup": panels.section(found, spec, link)})
 
 
 @require_safe
