@@ -1,7 +1,7 @@
 """What a page has the web process compute at once: charged and bounded as REST's pure functions are."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from api import pure
@@ -16,6 +16,31 @@ class Busy(Exception):
     def __init__(self, detail: str, retry_after: int) -> None:
         super().__init__(detail)
         self.detail, self.retry_after = detail, retry_after
+
+
+def charged(pieces: Iterable[bytes], caller: Caller) -> Iterator[bytes]:
+    """`pieces`, charged to `caller` for what it takes to make them: waiting for a slow client costs nothing.
+    Raises Busy at once, or never."""
+    quota = quotas.computing(anonymous=caller.is_anonymous)
+    try:
+        counted = quotas.enter(quota, caller.scope)
+    except quotas.QuotaExceeded as error:
+        raise Busy(error.detail, error.retry_after) from None
+    return _metered(iter(pieces), lambda spent: quotas.spend(quota, caller.scope, spent) if counted else None)
+
+
+def _metered(pieces: Iterator[bytes], spend: Callable[[float], None]) -> Iterator[bytes]:
+    spent = 0.0
+    try:
+        while True:
+            began = time.thread_time()
+            piece = next(pieces, None)
+            spent += time.thread_time() - began
+            if piece is None:
+                return
+            yield piece
+    finally:  # also when the client went away
+        spend(spent)
 
 
 @contextmanager

@@ -7,8 +7,8 @@
 
 One file per kind and attempt: a worker that was given up for dead cannot touch what its successor
 wrote, and the row's `attempt` says which file counts. What is small has the same content in a field
-of the row instead: writing its files took longer than computing it. `.npy` and `.npz` are made when
-asked for.
+of the row instead: writing its files took longer than computing it. `.npy`, `.npz` and what holds a whole
+run are made when asked for.
 """
 
 import io
@@ -33,6 +33,7 @@ Arrays = dict[str, np.ndarray]
 
 BINARY = "application/octet-stream"
 TEXT = "text/plain; charset=utf-8"
+WHOLE = "run"  # the file with inputs, results and what they are
 INLINE_BYTES = 16 * 1024
 INLINE_FIELDS = ("submitted_inline", "inputs_inline", "result_inline")  # for lists to leave out
 # safetensors' names for the dtypes that are ever stored
@@ -159,12 +160,17 @@ def load_result(run: Run, name: str) -> np.ndarray | None:
     return load_results(run, [name]).get(name)
 
 
+def load_array(run: Run, name: str) -> np.ndarray | None:
+    """One result, or else one input; None when the run has no such array or its file is gone."""
+    return _load(run, "result" if name in run.array_info else "inputs", [name]).get(name)
+
+
 def names(run: Run) -> list[str]:
     """The names under which `open_artifact` answers for this run."""
     if run.kind == Kind.COMPILE:
         return list(run.array_info)
     arrays = [*run.array_info, *run.input_info]
-    bundles = ["result.npz", "result.safetensors", "inputs.npz", "inputs.safetensors"]
+    bundles = [f"{stem}.{form}" for stem in ("result", "inputs", WHOLE) for form in ("npz", "safetensors")]
     return [*(f"{name}.npy" for name in arrays), *bundles] if run.array_info else []
 
 
@@ -184,18 +190,46 @@ def _content(run: Run, name: str) -> bytes:
     if run.kind == Kind.COMPILE:
         with zipfile.ZipFile(io.BytesIO(_read(run, "texts"))) as archive:
             return archive.read(name)
+    if stem == WHOLE:
+        return _whole(run, extension)
     if extension == "safetensors":
         return _read(run, stem)
     buffer = io.BytesIO()
     if extension == "npz":
         np.savez(buffer, **safetensors.load(_read(run, stem)))  # type: ignore[arg-type]
     else:
-        kind = "result" if stem in run.array_info else "inputs"
-        found = _load(run, kind, [stem])
-        if stem not in found:
+        found = load_array(run, stem)
+        if found is None:
             raise FileNotFoundError(name)
-        np.save(buffer, found[stem], allow_pickle=False)
+        np.save(buffer, found, allow_pickle=False)
     return buffer.getvalue()
+
+
+def _whole(run: Run, extension: str) -> bytes:
+    """Inputs and results by their names, and `describe` as JSON: in the metadata of safetensors, as a string
+    among the arrays of an npz. No input has the name of a result."""
+    arrays = {
+        name: a for kind in ("inputs", "result") for name, a in safetensors.load(_read(run, kind)).items()
+    }
+    text = json.dumps(describe(run))
+    if extension == "safetensors":
+        return bytes(safetensors.save(arrays, metadata={WHOLE: text}))
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays, **{WHOLE: np.array(text)})  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def describe(run: Run) -> dict[str, Any]:
+    """What the arrays of a run are and come from; nothing of whoever submitted it."""
+    return {
+        "id": run.id,
+        "spec": run.spec,
+        "inputs": run.input_info,
+        "environment": run.environment,
+        "created_at": run.created_at.isoformat(),
+        "finished_at": run.finished_at and run.finished_at.isoformat(),
+        **(run.result or {}),
+    }
 
 
 def delete(run_id: str) -> None:

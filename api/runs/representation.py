@@ -7,6 +7,7 @@ from typing import Any
 from django.http import HttpRequest
 from django.urls import reverse
 
+from api.runs import downloads
 from api.runs.sharing import page_url
 from kernels.arrays import to_jsonable
 from workers import artifacts, runs
@@ -42,7 +43,7 @@ def envelope(run: Run, request: HttpRequest, *, full: bool = True) -> dict[str, 
         "spec": run.spec,
         "environment": run.environment,
         "error": run.error,
-        "artifacts": {name: f"{folder}{name}" for name in artifacts.names(run)},
+        "artifacts": {name: f"{folder}{name}" for name in downloads.names(run)},
     }
 
 

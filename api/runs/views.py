@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest
+from django.http.response import HttpResponseBase
 from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import (
@@ -15,12 +16,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api import idempotency, parsers, preferences
+from api.computing import Busy
 from api.errors import Problem
 from api.models import RUNS
 from api.openapi import PREFER, problems
 from api.pagination import newest_first
-from api.runs import schema
-from api.runs.downloads import download
+from api.runs import downloads, schema
 from api.runs.examples import EXAMPLES
 from api.runs.representation import represent
 from api.runs.submission import Submission, submit_body
@@ -153,20 +154,34 @@ class ArtifactView(RunView):
     @extend_schema(
         operation_id="get_artifact",
         summary="A file of a run",
-        description="`out.npy` …, `result.npz`, `result.safetensors`, `inputs.npz`, `inputs.safetensors`.",
+        description=(
+            "`out.npy` …, `result.npz`, `result.safetensors`, `inputs.npz`, `inputs.safetensors`; `run.npz` "
+            "and `run.safetensors` hold both, with the spec. `out.csv` … has a line for each number."
+        ),
         tags=TAGS,
-        responses={(200, "application/octet-stream"): OpenApiTypes.BINARY, **problems(401, 404)},
+        parameters=[
+            OpenApiParameter(axis, int, description="Of a .csv: this one alone, as a matrix without names.")
+            for axis in ("batch", "head")
+        ],
+        responses={
+            (200, "application/octet-stream"): OpenApiTypes.BINARY,
+            (200, "text/csv"): OpenApiResponse(str, "Of a .csv; every number reads back exactly."),
+            **problems(401, 404, 422, 429),
+        },
     )
-    def get(self, request: Request, run_id: str, name: str) -> HttpResponse:
+    def get(self, request: Request, run_id: str, name: str) -> HttpResponseBase:
         run = self.find(run_id)
         try:
-            return download(request._request, run, name)
+            return downloads.download(request._request, run, name, self.caller)
         except KeyError:
             raise Problem(404, self._why_not(run, name)) from None
+        except Busy as busy:
+            headers = {"Retry-After": str(busy.retry_after)}
+            raise Problem(429, busy.detail, kind="quota-exceeded", headers=headers) from None
 
     @staticmethod
     def _why_not(run: Run, name: str) -> str:
         if not run.is_terminal:
             return f"The run is {run.status}; its files are there when it has succeeded."
-        there = ", ".join(artifacts.names(run)) or "none"
+        there = ", ".join(downloads.names(run)) or "none"
         return f"This run has no file {name[:60]!r}; it has: {there}."

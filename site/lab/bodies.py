@@ -4,7 +4,8 @@ from functools import wraps
 from typing import Any
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
@@ -23,7 +24,7 @@ def bounded(view: View) -> View:
 
     @csrf_exempt
     @wraps(view)
-    def bounded_view(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def bounded_view(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if too_large(request):
             return render(request, "lab/refused.html", {"limit": settings.MAX_BODY_BYTES >> 20}, status=413)
         return protected(request, *args, **kwargs)

@@ -5,6 +5,7 @@ from functools import wraps
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 
@@ -13,7 +14,7 @@ from api.runs import sharing
 from workers import runs
 from workers.models import ID_ALPHABET, Kind, Run
 
-View = Callable[..., HttpResponse]
+View = Callable[..., HttpResponseBase]
 
 
 def find(run_id: str, request: HttpRequest) -> Run:
@@ -33,7 +34,7 @@ def open_run(view: View) -> View:
     """Give the view a run instead of its id, or a page that explains why there is none."""
 
     @wraps(view)
-    def with_run(request: HttpRequest, run_id: str, **kwargs: Any) -> HttpResponse:
+    def with_run(request: HttpRequest, run_id: str, **kwargs: Any) -> HttpResponseBase:
         try:
             return view(request, find(run_id, request), **kwargs)
         except Http404:

@@ -1,6 +1,7 @@
 """Numbers with their units, for people. A true minus sign, at most four significant digits."""
 
 import math
+from collections.abc import Sequence
 
 from lab.heatmap import number
 
@@ -24,6 +25,11 @@ def significant(value: float, digits: int = 3) -> str:
 def whole(value: int) -> str:
     """-12345 -> −12,345"""
     return f"{value:,}".replace("-", "−")
+
+
+def shape(lengths: Sequence[int]) -> str:
+    """[2, 3, 4] -> 2 × 3 × 4"""
+    return " × ".join(map(str, lengths))
 
 
 def percent(share: float) -> str:

@@ -16,6 +16,7 @@ from kernels.spec import RunSpec
 from lab import arrays, heatmap, units
 from lab.form.offers import result_name
 from lab.runs import findings, roofline
+from lab.sharing import files
 from workers import artifacts
 from workers.models import Run
 
@@ -82,7 +83,7 @@ def result(run: Run, spec: RunSpec, request: HttpRequest) -> dict[str, Any]:
         "notes": found.get("notes") or [],
         "environment": environment(run.environment or {}),
         "inputs": inputs(run),
-        "downloads": downloads(run, request),
+        "downloads": files.listing(run, request),
         "missing_files": not loaded,
     }
 
@@ -373,27 +374,13 @@ def inputs(run: Run) -> list[dict[str, Any]]:
     return rows
 
 
-def downloads(run: Run, request: HttpRequest) -> dict[str, list[tuple[str, str]]]:
-    """Files by kind: (name, address)."""
-    files = [(name, file_address(run, name, request)) for name in artifacts.names(run)]
-    results = [file for file in files if file[0].removesuffix(".npy") in run.array_info]
-    bundles = [file for file in files if not file[0].endswith(".npy")]
-    return {"arrays": results, "bundles": bundles}
-
-
-def file_address(run: Run, name: str, request: HttpRequest) -> str:
-    address = reverse("lab:file", kwargs={"run_id": run.id, "name": name})
-    key = request.GET.get("key", "")
-    return f"{address}?{urlencode({'key': key})}" if key else address
-
-
 def readable(document: dict[str, Any], run: Run, request: HttpRequest) -> dict[str, Any]:
     """The document with addresses of files that open with the key of the page, where it takes one."""
     if not run.owner:
         return document
 
     def here(name: str) -> str:
-        return request.build_absolute_uri(file_address(run, name, request))
+        return request.build_absolute_uri(files.address(run, name, request))
 
     for name, value in (document["result"] or {}).items():
         if isinstance(value, dict) and "artifact" in value:

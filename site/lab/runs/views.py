@@ -10,7 +10,6 @@ from rest_framework.renderers import JSONRenderer
 
 from api import preferences
 from api.computing import Busy
-from api.runs.downloads import download
 from api.runs.representation import represent
 from kernels.spec import RunSpec
 from lab import arrays
@@ -109,16 +108,6 @@ def document(request: HttpRequest, run: Run) -> HttpResponse:
     """The run as `GET /api/v1/runs/{id}` gives it, for whoever may open the page."""
     content = JSONRenderer().render(results.readable(represent(run, request), run, request))
     return HttpResponse(content, content_type="application/json")
-
-
-@require_safe
-@run_view
-def file(request: HttpRequest, run: Run, name: str) -> HttpResponse:
-    """One array or bundle as a file."""
-    try:
-        return download(request, run, name)
-    except KeyError:
-        raise Http404 from None
 
 
 @require_safe

@@ -1,3 +1,9 @@
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from lab.sharing import views
+
+urlpatterns = [
+    path("runs/<str:run_id>/files/<str:name>", views.file, name="file"),
+    path("runs/<str:run_id>.npz", views.whole, {"form": "npz"}, name="npz"),
+    path("runs/<str:run_id>.safetensors", views.whole, {"form": "safetensors"}, name="safetensors"),
+]

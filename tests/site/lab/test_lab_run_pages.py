@@ -302,23 +302,6 @@ def test_provenance_inputs_and_notes(client, submit, finish):
     assert shown.count("sent with the request") == 3  # over REST nobody types
 
 
-def test_each_download_is_the_array(client, submit, finish):
-    import io
-
-    run = finish(submit())
-    shown = page(client, run)
-    found = re.findall(r'<li><a href="([^"]+)" download>([^<]+)</a>', shown)
-    arrays, bundles = ["out.npy", "lse.npy", "weights.npy"], ["result.npz", "result.safetensors"]
-    assert {name for _, name in found} == {*arrays, *bundles, "inputs.npz", "inputs.safetensors"}
-    for address, name in found:
-        response = client.get(address)
-        assert response.status_code == 200
-        assert response.headers["Content-Disposition"] == f'attachment; filename="{run.id}-{name}"'
-        if name == "out.npy":
-            assert np.load(io.BytesIO(response.content)).shape == (3, 2)
-    assert client.get(f"/en/lab/runs/{run.id}/files/secret.npy").status_code == 404
-
-
 def test_a_download_is_sent_as_it_is(client, submit, finish, seeded):
     """Random numbers do not compress: trying to would only cost time."""
     run = finish(submit(inputs=seeded(1, 2, 64, 64)))
