@@ -16,7 +16,7 @@ import json
 import logging
 import struct
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import IO, Any
 
@@ -163,6 +163,29 @@ def load_result(run: Run, name: str) -> np.ndarray | None:
 def load_array(run: Run, name: str) -> np.ndarray | None:
     """One result, or else one input; None when the run has no such array or its file is gone."""
     return _load(run, "result" if name in run.array_info else "inputs", [name]).get(name)
+
+
+def load_part(run: Run, name: str, *index: int) -> np.ndarray | None:
+    """What a result holds at these indices of its first axes; the rest of it is not read. None as for
+    `load_result`; IndexError where it has no such part."""
+    try:
+        file = _open(run, "result")
+    except FileNotFoundError:
+        return None
+    with file:
+        entry = _header(file).get(name)
+        return None if entry is None else _one(file, _part(entry, index))
+
+
+def _part(entry: Mapping[str, Any], index: Sequence[int]) -> dict[str, Any]:
+    """Where in the file a part of an array is: it is contiguous."""
+    shape, begin, size = entry["shape"], entry["begin"], entry["end"] - entry["begin"]
+    for at, length in zip(index, shape, strict=False):
+        if not 0 <= at < length:
+            raise IndexError(f"no index {at} in an axis of {length}")
+        size //= length
+        begin += at * size
+    return {**entry, "shape": shape[len(index) :], "begin": begin, "end": begin + size}
 
 
 def names(run: Run) -> list[str]:

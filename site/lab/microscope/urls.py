@@ -1,3 +1,8 @@
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from lab.microscope import views
+
+urlpatterns = [
+    path("runs/<str:run_id>/steps/", views.steps, name="steps"),
+    path("runs/<str:run_id>/trace/", views.trace, name="trace"),
+]
