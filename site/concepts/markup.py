@@ -9,6 +9,7 @@ On top of CommonMark, tables and typographic quotes:
 * `::: figure name [part]` … `:::` places a figure with its caption;
 * `::: symbols` … `:::` lists the page's symbols, tied to the figure;
 * `::: check slug [case]` … `:::` is a case of a problem of the course, to be filled in and checked;
+* a fenced block ```` ```ask name ```` holds a question that is judged (see concepts.asks);
 * `::: question …` folds an answer, `::: wrong …` holds a misconception, `::: note` sets a paragraph apart.
 
 Whatever cannot be resolved is a ContentError with file and line.
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.utils.html import format_html
+from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
 from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
@@ -28,6 +30,8 @@ from mdit_py_plugins.anchors import anchors_plugin
 from mdit_py_plugins.container import container_plugin
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 
+from concepts import asks
+from concepts.asks import Ask, AskError
 from concepts.errors import ContentError
 from concepts.facts import FACTS
 from concepts.maths import MathsError, to_mathml
@@ -36,6 +40,7 @@ FACT = re.compile(r"\{fact:([a-z0-9-]+)\}")
 LINK = re.compile(r"\[\[([a-z0-9-]+)(?:\|([^\]\n]+))?\]\]")
 CITE = re.compile(r"\[@([a-z0-9-]+)\]")
 ENDS = {"figure": "</figcaption></figure>\n", "symbols": "", "check": "", "question": "</details>\n"}
+ASK_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 CONTAINERS = ("figure", "symbols", "check", "question", "wrong", "note")
 
 
@@ -55,7 +60,7 @@ class Check:
     case: str
 
 
-Piece = str | Slot | Check
+Piece = str | Slot | Check | Ask
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,7 @@ class Context:
     used: dict[str, set[str]] = field(
         default_factory=lambda: {"facts": set(), "links": set(), "sources": set()}
     )
+    asks: dict[str, Ask] = field(default_factory=dict)
 
     def error(self, line: int | None, message: str) -> ContentError:
         return ContentError(self.file, self.first_line + (line or 0), message)
@@ -99,13 +105,14 @@ def render(text: str, context: Context) -> tuple[list[Piece], list[Heading]]:
     env: dict[str, Any] = {"context": context}
     tokens = md.parse(_with_facts(text, context), env)
     _resolve(tokens, context)
+    _read_asks(tokens, context, env)
     html = md.renderer.render(tokens, md.options, env)
     headings = [
         Heading(str(token.attrGet("id")), "".join(child.content for child in tokens[n + 1].children or []))
         for n, token in enumerate(tokens)
         if token.type == "heading_open" and token.tag == "h2"
     ]
-    return _split(html), headings
+    return _split(html, context), headings
 
 
 def _with_facts(text: str, context: Context) -> str:
@@ -133,7 +140,7 @@ def _parser() -> MarkdownIt:
             md.add_render_rule(f"container_{name}_{end}", _container)
     md.inline.ruler.before("link", "concept_link", _inline_rule(LINK, "concept_link"))
     md.inline.ruler.before("link", "cite", _inline_rule(CITE, "cite"))
-    for kind in ("concept_link", "cite", "math_inline", "math_block"):
+    for kind in ("concept_link", "cite", "math_inline", "math_block", "ask"):
         md.add_render_rule(kind, _ready)
     md.add_render_rule("table_open", lambda *_: '<div class="table-wrap"><table class="table">\n')
     md.add_render_rule("table_close", lambda *_: "</table></div>\n")
@@ -179,11 +186,26 @@ def _resolve(tokens: Sequence[Token], context: Context) -> None:
                 _check_container(item, line, context)
 
 
+def _read_asks(tokens: Sequence[Token], context: Context, env: Any) -> None:
+    for token in tokens:
+        kind, _space, name = token.info.strip().partition(" ")
+        if token.type != "fence" or kind != "ask":
+            continue
+        line = token.map[0] if token.map else None
+        if not ASK_NAME.fullmatch(name) or name in context.asks:
+            raise context.error(line, f"```ask needs a name of its own, not “{name}”")
+        try:
+            context.asks[name] = asks.read(name, token.content, lambda text: _inline(text, env))
+        except AskError as error:
+            raise context.error(line, str(error)) from error
+        token.type, token.meta = "ask", {"html": f"\x00ask:{name}\x00"}
+
+
 def _concept_link(slug: str, text: str | None, line: int | None, context: Context) -> str:
     if slug not in context.titles:
         raise context.error(line, f"[[{slug}]] is not in the table of contents")
     context.used["links"].add(slug)
-    words = text or context.titles[slug]
+    words = mark_safe(_inline(text, {"context": context})) if text else context.titles[slug]  # noqa: S308
     if slug in context.written:
         return format_html('<a href="../{}/">{}</a>', slug, words)
     return format_html('<span class="coming" title="{}">{}</span>', _("This page is being written"), words)
@@ -254,13 +276,16 @@ def _symbols(context: Context) -> str:
     return '<dl class="symbols">' + "".join(items) + "</dl>\n"
 
 
-def _split(html: str) -> list[Piece]:
+def _split(html: str, context: Context) -> list[Piece]:
     pieces: list[Piece] = []
     for n, piece in enumerate(html.split("\x00")):
         if n % 2:
             name, _space, part = piece.partition(" ")
             kind, _colon, slug = name.rpartition(":")
-            pieces.append(Check(slug, part) if kind == "check" else Slot(name, part))
+            if kind == "ask":
+                pieces.append(context.asks[slug])
+            else:
+                pieces.append(Check(slug, part) if kind == "check" else Slot(name, part))
         else:
             pieces.append(piece)
     return pieces

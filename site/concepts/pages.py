@@ -16,6 +16,7 @@ from django.conf import settings
 from django.utils.translation import override
 
 from classroom.checks import library
+from concepts.asks import Ask
 from concepts.errors import ContentError
 from concepts.figures import registry
 from concepts.markup import Check, Context, Heading, Piece, Slot, Symbol, render
@@ -72,6 +73,17 @@ class Page:
     @property
     def figures(self) -> frozenset[str]:
         return frozenset(piece.figure for piece in self.pieces if isinstance(piece, Slot))
+
+    @property
+    def runs(self) -> frozenset[str]:
+        """Figures whose way to the lab is on the page."""
+        return frozenset(
+            piece.figure for piece in self.pieces if isinstance(piece, Slot) and piece.part == "run"
+        )
+
+    @property
+    def asks(self) -> tuple[Ask, ...]:
+        return tuple(piece for piece in self.pieces if isinstance(piece, Ask))
 
     @property
     def has_checks(self) -> bool:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -15,6 +15,8 @@ from django.utils.translation import get_language
 from django.views.decorators.http import require_safe
 
 from classroom.checks import embed
+from concepts import asks
+from concepts.asks import Ask
 from concepts.figures import Figure, Links, registry
 from concepts.markup import Check, Piece
 from concepts.pages import Book, Page, book
@@ -27,15 +29,24 @@ def current_book() -> Book:
     return book(get_language() or "en")
 
 
-def links_of(figure: str, page: Page | None) -> Links:
+def links_of(figure: str, page: Page | None, state: Mapping[str, str]) -> Links:
     """Where `figure` lives: on a concept page, or on the home page."""
-    if page:
-        home = reverse("concepts:concept", args=[page.slug])
-        fragment = reverse("concepts:figure", args=[page.slug, figure, "html"])
-    else:
+    if page is None:
         home = reverse("concepts:home")
-        fragment = reverse("concepts:home-figure", args=[figure, "html"])
-    return Links(home, fragment, reverse("lab:home"))
+        return Links(home, reverse("concepts:home-figure", args=[figure, "html"]), reverse("lab:home"))
+    return Links(
+        reverse("concepts:concept", args=[page.slug]),
+        reverse("concepts:figure", args=[page.slug, figure, "html"]),
+        reverse("lab:home"),
+        others=carried(page, state, but=figure),
+        has_run=figure in page.runs,
+    )
+
+
+def carried(page: Page, state: Mapping[str, str], *, but: str) -> tuple[tuple[str, str], ...]:
+    """The states of a page's figures and questions but one: what that one's form must carry along."""
+    pairs = [pair for name in sorted(page.figures - {but}) for pair in parse_qsl(FIGURES[name].query(state))]
+    return (*pairs, *(pair for ask in page.asks if ask.field != but for pair in asks.query(ask, state)))
 
 
 def state_of(request: HttpRequest) -> dict[str, str]:
@@ -74,6 +85,9 @@ def _page(slug: str) -> Page:
 def _place(request: HttpRequest, piece: Piece, state: Mapping[str, str], page: Page) -> str:
     if isinstance(piece, str):
         return piece
+    if isinstance(piece, Ask):
+        home = reverse("concepts:concept", args=[page.slug])
+        return asks.render(piece, state, home, carried(page, state, but=piece.field))
     if isinstance(piece, Check):
         return embed.render(request, piece.slug, piece.case, reverse("concepts:concept", args=[page.slug]))
     return render_figure(piece.figure, piece.part, state, page)
@@ -84,7 +98,7 @@ def render_figure(name: str, part: str, state: Mapping[str, str], page: Page | N
     items = tuple(state.items())
     language = get_language() or ""
     if sum(len(key) + len(value) for key, value in items) > CACHED_QUERY:
-        return FIGURES[name].render(state, links_of(name, page), part)
+        return FIGURES[name].render(state, links_of(name, page, state), part)
     return _rendered(name, part, items, page and page.slug, language)
 
 
@@ -92,7 +106,8 @@ def render_figure(name: str, part: str, state: Mapping[str, str], page: Page | N
 def _rendered(
     name: str, part: str, items: tuple[tuple[str, str], ...], slug: str | None, language: str
 ) -> str:
-    return FIGURES[name].render(dict(items), links_of(name, _page(slug) if slug else None), part)
+    state = dict(items)
+    return FIGURES[name].render(state, links_of(name, _page(slug) if slug else None, state), part)
 
 
 @require_safe
@@ -102,14 +117,14 @@ def figure(request: HttpRequest, name: str, form: str, slug: str | None = None) 
     owned = page.figures if page else {"compass"}
     if name not in owned:
         raise Http404(name)
-    answer = FORMS[form](request, FIGURES[name], links_of(name, page))
+    answer = FORMS[form](request, FIGURES[name], links_of(name, page, state_of(request)))
     patch_vary_headers(answer, ["HX-Request"])
     return answer
 
 
 def _fragment(request: HttpRequest, figure: Figure, links: Links) -> HttpResponse:
     state = state_of(request)
-    query = figure.query(state)
+    query = "&".join(filter(None, (figure.query(state), urlencode(links.others, safe="[],"))))
     address = f"{links.page}?{query}" if query else links.page
     if not request.headers.get("HX-Request"):
         # Someone opened the fragment itself: show them the page around it.

@@ -7,6 +7,8 @@ from django.shortcuts import redirect
 from django.urls import include, path
 from django.views.decorators.http import require_safe
 
+from concepts.api import ConceptsView
+
 PRIVATE = ("lab/runs", "account", "classroom", "hand-in")
 
 
@@ -29,6 +31,7 @@ def robots(request: HttpRequest) -> HttpResponse:
 urlpatterns = [
     path("", root, name="root"),
     path("robots.txt", robots),
+    path("api/v1/concepts", ConceptsView.as_view(), name="concepts_list"),
     path("api/v1/", include("api.urls")),
     path("client/", include("classroom.recipes")),
     *i18n_patterns(

@@ -75,6 +75,21 @@
 
   document.querySelectorAll("[data-cells]").forEach(start);
 
+  // A slider moves the number box beside it, which is what a form sends; and follows it.
+  const slide = (slider, box) => ("log" in slider.dataset ? Math.log(box.value) : box.value);
+  document.addEventListener("input", ({ target }) => {
+    if (target.dataset.moves) {
+      const box = document.getElementById(target.dataset.moves), grain = +(target.dataset.log || target.step);
+      const value = "log" in target.dataset ? Math.exp(target.value) : +target.value;
+      const digits = Math.max(0, Math.ceil(-Math.log10(grain)));
+      box.value = +(Math.round(value / grain) * grain).toFixed(digits);
+      box.dispatchEvent(new Event("input", { bubbles: true }));
+    } else if (target.type === "number") {
+      const slider = document.querySelector(`[data-moves="${CSS.escape(target.id)}"]`);
+      if (slider && target.value !== "" && slider !== document.activeElement) slider.value = slide(slider, target);
+    }
+  });
+
   document.addEventListener("htmx:afterSettle", (event) => {
     const figure = event.target.closest("[data-cells]");
     if (!figure) return;

@@ -2,7 +2,10 @@
 
 import math
 import re
+import sys
+import xml.etree.ElementTree as ET
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -76,3 +79,27 @@ def test_every_mark_is_inside_and_ticks_are_few(points, log, from_zero):
     for anchor, axis in (("middle", "x"), ("end", "y")):
         assert len(ticks(svg, anchor, axis)) <= lineplot.MOST_TICKS + 1
     assert "nan" not in svg
+
+
+def test_a_file_of_its_own_has_the_colours_of_a_light_page_and_no_classes() -> None:
+    series = [
+        Series(f"series {number}", [(1, number), (2, number + 1)], has_marks=number % 2 == 0)
+        for number in range(len(lineplot.SHAPES))
+    ]
+    axis = Axis("x", "{:g}".format)
+    drawn = lineplot.document(series, axis, axis, "What <it> shows")
+    ET.fromstring(drawn)
+    assert "class=" not in drawn
+    assert "What &lt;it&gt; shows" in drawn
+    assert all(f"series {number}<" in drawn for number in range(len(series)))
+    assert drawn.index('stroke="#5f2d94"') < drawn.index('stroke="#b4560f"')
+    css = (Path(__file__).resolve().parents[2] / "static" / "css" / "components.css").read_text()
+    for number, color in enumerate(lineplot.COLORS, 1):
+        assert f".series-{number} {{ --series: light-dark({color}," in css
+        if dashes := lineplot.BARE_DASHES[number - 1]:
+            assert f".line.bare.series-{number} {{ stroke-dasharray: {dashes}; }}" in css
+
+
+@pytest.mark.parametrize(("value", "is_shown"), [(5e-324, 0), (1e-306, 1), (sys.float_info.max, 1)])
+def test_a_logarithm_goes_nearly_to_the_ends_of_float64(value, is_shown) -> None:
+    assert len(marks(lineplot.svg([Series("s", [(value, 1.0)])], LOG, LINEAR, "label"))) == is_shown

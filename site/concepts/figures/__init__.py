@@ -6,6 +6,7 @@ used without JavaScript. A figure module defines one object with the attributes 
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 
@@ -35,14 +36,20 @@ class Figure(Protocol):
         ...
 
 
+@dataclass(frozen=True)
 class Links:
     """Where a figure lives: the page that shows it, the fragment that refreshes it, and the lab."""
 
-    def __init__(self, page: str, fragment: str, lab: str) -> None:
-        self.page, self.fragment, self.lab = page, fragment, lab
+    page: str
+    fragment: str
+    lab: str
+    #: parameters of what else has a state on the page, which a link or a form must carry along
+    others: tuple[tuple[str, str], ...] = ()
+    #: whether the page also has the part that leads to the lab
+    has_run: bool = True
 
 
 def registry() -> dict[str, Figure]:
-    from concepts.figures import by_hand, compass
+    from concepts.figures import average, by_hand, compass
 
-    return {figure.name: figure for figure in (by_hand.FIGURE, compass.FIGURE)}
+    return {figure.name: figure for figure in (average.FIGURE, by_hand.FIGURE, compass.FIGURE)}

@@ -2,10 +2,12 @@
 
 `svg` draws with the classes of the design system, so that it follows the page's theme; series are told apart
 by the shape of their marks as well as by colour. `legend` names them, and `rows` gives the same numbers as a
-table.
+table. `document` is the plot with its legend as a file of its own, which no stylesheet reaches.
 """
 
 import math
+import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +27,19 @@ SHAPES = (  # around (0, 0), about as large as one another; as many as static/cs
     "M-1.6 -5h3.2v3.4h3.4v3.2h-3.4v3.4h-3.2v-3.4h-3.4v-3.2h3.4z",
 )
 MOST_TICKS = 7
+# What static/css/components.css says of the classes, on a light page: for files, which no stylesheet reaches.
+COLORS = ("#5f2d94", "#b4560f", "#0a7a5c", "#1459a8", "#a02c6b", "#5d5a12")
+PAINT = {
+    "grid": 'stroke="#dcd7dc" fill="none"',
+    "tick": 'fill="#57515f"',
+    "axis": 'fill="#57515f"',
+    "line": 'fill="none" stroke="{color}" stroke-width="2" stroke-linejoin="round"',
+    "mark": 'fill="{color}" stroke="#ffffff" stroke-width="1.2"',
+    "dashed": 'stroke-dasharray="5 4"',
+}
+BARE_DASHES = ("", "9 3", "2 3", "9 3 2 3", "14 4", "5 5")
+SMALLEST = sys.float_info.min * 4  # on a logarithm: below it there is no room to leave
+LINE = 20  # height of a line of the legend, in pixels
 
 
 @dataclass(frozen=True)
@@ -38,7 +53,7 @@ class Axis:
     from_zero: bool = False
 
     def can_show(self, value: float) -> bool:
-        return math.isfinite(value) and (value > 0 or not self.is_log)
+        return math.isfinite(value) and (not self.is_log or value >= SMALLEST)
 
 
 @dataclass(frozen=True)
@@ -89,6 +104,37 @@ def svg(series: Sequence[Series], x: Axis, y: Axis, label: str) -> SafeString:
     ]
     head = '<svg class="lineplot" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" aria-label="{2}">'
     return format_html(head + "{3}{4}</svg>", WIDTH, HEIGHT, label, frame(across, up), join(lines))
+
+
+def document(series: Sequence[Series], x: Axis, y: Axis, label: str) -> SafeString:
+    """The plot and below it the names of its series, as an SVG with colours of its own."""
+    height = HEIGHT + LINE * len(series) + 6
+    names = format_html_join(
+        "",
+        '<g transform="translate({0} {1})">{2}<text class="tick" x="16" y="4.5">{3}</text></g>',
+        (
+            (LEFT + 9, HEIGHT + LINE * number + 8, key_paths(number, one), one.name)
+            for number, one in enumerate(series)
+        ),
+    )
+    inner = str(svg(series, x, y, label)).partition(">")[2].removesuffix("</svg>")
+    head = (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}"'
+        ' font-family="sans-serif" font-size="13" role="img"><title>{2}</title>'
+        '<rect width="{0}" height="{1}" fill="#ffffff"/>{3}{4}</svg>'
+    )
+    drawn = format_html(head, WIDTH, height, label, SafeString(inner), names)
+    return SafeString(re.sub(r'class="([^"]*)"', painted, drawn))
+
+
+def painted(match: re.Match[str]) -> str:
+    """What a stylesheet would say of some classes, as attributes."""
+    classes = match[1].split()
+    number = next((int(name[7:]) for name in classes if name.startswith("series-")), 1) - 1
+    found = [PAINT[name].format(color=COLORS[number]) for name in classes if name in PAINT]
+    if "bare" in classes and BARE_DASHES[number] and "dashed" not in classes:
+        found.append(f'stroke-dasharray="{BARE_DASHES[number]}"')
+    return " ".join(found)
 
 
 def draw(number: int, one: Series, points: Sequence[Point], across: Scale, up: Scale) -> SafeString:
@@ -149,11 +195,15 @@ def legend(series: Sequence[Series]) -> SafeString:
 
 def key(number: int, one: Series) -> SafeString:
     """A piece of the line and a mark, as they are in the plot."""
+    head = '<svg class="lineplot-key" viewBox="-9 -7 18 14" width="18" height="14" aria-hidden="true">'
+    return format_html(head + "{}</svg>", key_paths(number, one))
+
+
+def key_paths(number: int, one: Series) -> SafeString:
     shape = SHAPES[number % len(SHAPES)]
     line = format_html('<path class="line {}" d="M-9 0H9"/>', classes(number, one)) if one.is_joined else ""
     mark = format_html('<path class="mark {}" d="{}"/>', classes(number, one), shape) if one.has_marks else ""
-    head = '<svg class="lineplot-key" viewBox="-9 -7 18 14" width="18" height="14" aria-hidden="true">'
-    return format_html(head + "{}{}</svg>", line, mark)
+    return join([line, mark])
 
 
 def classes(number: int, one: Series) -> str:
@@ -188,7 +238,7 @@ def scale(axis: Axis, values: Sequence[float], start: float, end: float) -> Scal
     low, high = min(values), max(values)
     if axis.is_log:
         room = (high / low) ** 0.04 if high > low else 2.0
-        return Scale(axis, low / room, high * room, start, end)
+        return Scale(axis, low / room, min(high * room, sys.float_info.max), start, end)
     if axis.from_zero:
         low, high = min(low, 0.0), max(high, 0.0)
     room = 0.04 * (high - low) or abs(high) * 0.5 or 1.0

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from concepts.figures.numbers import MatrixInput
 
 EMPTY = mark_safe("")
+NUMBER = '<td class="num">{}</td>'
 COMMA = mark_safe("<mo>,</mo>")
 
 
@@ -58,6 +59,34 @@ def table(
         body,
         format_html("<tfoot><tr>{}</tr></tfoot>", join(foot)) if foot else EMPTY,
     )
+
+
+def listing(
+    caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]], foot: Sequence[str] = ()
+) -> SafeString:
+    """A table of figures: the first cell of a row is its head; what is HTML already (a bar) stands as it is,
+    numbers are aligned at their end."""
+
+    def row(cells: Sequence[str]) -> SafeString:
+        return format_html(
+            '<tr><th scope="row">{}</th>{}</tr>',
+            cells[0],
+            join([format_html("<td>{}</td>" if is_html(cell) else NUMBER, cell) for cell in cells[1:]]),
+        )
+
+    titles = ((mark_safe('th scope="col"'), "th", text) if text else ("td", "td", "") for text in heads)
+    return format_html(
+        '<div class="matrix-scroll"><table class="listing"><caption>{}</caption><thead><tr>{}</tr></thead>'
+        "<tbody>{}</tbody>{}</table></div>",
+        caption,
+        format_html_join("", "<{0}>{2}</{1}>", titles),
+        join([row(cells) for cells in rows]),
+        format_html("<tfoot>{}</tfoot>", row(foot)) if foot else EMPTY,
+    )
+
+
+def is_html(cell: str) -> bool:
+    return isinstance(cell, SafeString)
 
 
 def join(items: Sequence[SafeString]) -> SafeString:

@@ -1,0 +1,263 @@
+"""What a reader can set in a figure: numbers, choices, switches, words, small matrices.
+
+Each control reads its own parameters of the query string, says what is wrong with them, draws itself, and
+writes the shortest query string that reads back the same. A value that cannot be read never stops a figure:
+the message says what is wrong and what is shown instead.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+from django.template.loader import render_to_string
+from django.utils.functional import Promise
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from concepts.figures import parts
+from concepts.figures.numbers import MatrixInput, Rows, plain, read_matrix, show, to_json
+
+T = TypeVar("T")
+Text = str | Promise  # a sentence, perhaps to be translated when it is shown
+MAX_SHOWN = 20  # characters of what was typed that a message repeats
+SLIDER_STEPS = 200
+
+
+@dataclass(frozen=True)
+class Reading(Generic[T]):
+    """What a query string says of one control: its value, and as it was typed, to be shown again."""
+
+    value: T
+    text: str
+    #: by the key of the input that is wrong ("" where there is one input), the message
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Control(Generic[T]):
+    """`name` is that of its parameter; in a page its id is `prefix-name`."""
+
+    name: str
+    label: Text
+    usual: T
+    template: ClassVar[str]
+
+    def read(self, params: Mapping[str, str]) -> Reading[T]:
+        raise NotImplementedError
+
+    def query(self, value: T) -> list[tuple[str, str]]:
+        """Parameters that say this value; none for the usual one."""
+        return [] if value == self.usual else [(self.name, self.write(value))]
+
+    def write(self, value: T) -> str:
+        """The value as a parameter."""
+        return str(value)
+
+    def render(self, reading: Reading[T], prefix: str) -> SafeString:
+        context = {"control": self, "reading": reading, **self.context(reading, prefix)}
+        context |= self.messages(reading, prefix)
+        return SafeString(render_to_string(f"concepts/controls/{self.template}.html", context))
+
+    def context(self, reading: Reading[T], prefix: str) -> dict[str, Any]:
+        """What else its template needs."""
+        return {}
+
+    def messages(self, reading: Reading[T], prefix: str) -> dict[str, Any]:
+        pairs = [(f"{prefix}-{key or self.name}", message) for key, message in reading.problems.items()]
+        return {"id": f"{prefix}-{self.name}", "messages": pairs}
+
+    def told_elsewhere(self, reading: Reading[T], prefix: str) -> SafeString:
+        """Its messages alone, which htmx puts in their place beside it."""
+        context = {"oob": True, **self.messages(reading, prefix)}
+        return SafeString(render_to_string("concepts/controls/problems.html", context))
+
+
+def brief(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…"
+
+
+@dataclass(frozen=True)
+class Number(Control[float]):
+    """A number from `low` to `high`: a box, and where there is JavaScript a slider that moves it.
+
+    The slider of a number that `is_log` moves it by equal factors. `unit` is written behind the box.
+    """
+
+    low: float
+    high: float
+    step: float = 1.0
+    unit: Text = ""
+    is_log: bool = False
+    template = "number"
+
+    @property
+    def is_whole(self) -> bool:
+        return float(self.step).is_integer() and float(self.low).is_integer()
+
+    def read(self, params: Mapping[str, str]) -> Reading[float]:
+        if self.name not in params:
+            return Reading(self.kind(self.usual), plain(self.usual))
+        text = params[self.name].strip()
+        value = to_number(text)
+        if math.isnan(value):
+            return self._instead(self.usual, text, _("“%(text)s” is not a number."))
+        nearest = min(max(value, self.low), self.high)
+        if nearest != value:
+            return self._instead(nearest, text, _("%(text)s is outside %(low)s to %(high)s."))
+        if self.is_whole and value != round(value):
+            return self._instead(round(value), text, _("%(text)s is not a whole number."))
+        return Reading(self.kind(value), plain(value + 0.0))
+
+    def _instead(self, value: float, text: str, problem: str) -> Reading[float]:
+        words = problem % {"text": brief(text), "low": show(self.low, 3), "high": show(self.high, 3)}
+        told = _("%(problem)s The figure shows %(value)s.") % {"problem": words, "value": show(value)}
+        return Reading(self.kind(value), text[:40], {"": told})
+
+    def kind(self, value: float) -> float:
+        return round(value) if self.is_whole else float(value)
+
+    def write(self, value: float) -> str:
+        return plain(value)
+
+    def context(self, reading: Reading[float], prefix: str) -> dict[str, Any]:
+        move = math.log if self.is_log else float
+        low, high = move(self.low), move(self.high)
+        step = (high - low) / SLIDER_STEPS if self.is_log else self.step
+        at = {"low": low, "high": high, "step": step, "at": move(reading.value)}
+        return {
+            "box": {
+                "low": plain(self.low),
+                "high": plain(self.high),
+                "step": plain(self.step) if self.is_whole else "any",
+                "grain": plain(self.step),
+            },
+            "slide": {name: f"{value:.8g}" for name, value in at.items()},
+        }
+
+
+def to_number(text: str) -> float:
+    """A finite number as people write it, or nan."""
+    try:
+        value = float(text.replace("−", "-")) if len(text) <= 40 and "_" not in text else math.nan
+    except ValueError:
+        return math.nan
+    return value if math.isfinite(value) else math.nan
+
+
+@dataclass(frozen=True)
+class Choice(Control[str]):
+    """One of a few; `options` are (value, words)."""
+
+    options: Sequence[tuple[str, Text]]
+    template = "choice"
+
+    def read(self, params: Mapping[str, str]) -> Reading[str]:
+        text = params.get(self.name, self.usual)
+        words = dict(self.options)
+        if text in words:
+            return Reading(text, text)
+        told = _("“%(text)s” is none of the choices. The figure shows “%(usual)s”.")
+        return Reading(self.usual, self.usual, {"": told % {"text": brief(text), "usual": words[self.usual]}})
+
+
+@dataclass(frozen=True)
+class Switch(Control[bool]):
+    """Yes or no."""
+
+    template = "switch"
+
+    def read(self, params: Mapping[str, str]) -> Reading[bool]:
+        value = params.get(self.name, self.write(self.usual)) not in ("", "0")
+        return Reading(value, self.write(value))
+
+    def write(self, value: bool) -> str:
+        return str(int(value))
+
+
+@dataclass(frozen=True)
+class Words(Control[tuple[str, ...]]):
+    """A few words, separated by spaces: the tokens of a sentence."""
+
+    most: int = 8
+    longest: int = 12
+    template = "words"
+
+    def read(self, params: Mapping[str, str]) -> Reading[tuple[str, ...]]:
+        text = params.get(self.name, self.write(self.usual))
+        words = tuple(text.split())
+        if not words:
+            told = _("Nothing is typed in: the figure shows the usual words.")
+            return Reading(self.usual, "", {"": told})
+        kept = tuple(word[: self.longest] for word in words[: self.most])
+        if kept == words:
+            return Reading(kept, text[:200])
+        told = _("At most %(most)d words of %(longest)d letters fit; the figure shows what fits.")
+        return Reading(kept, text[:200], {"": told % {"most": self.most, "longest": self.longest}})
+
+    def write(self, value: tuple[str, ...]) -> str:
+        return " ".join(value)
+
+
+@dataclass(frozen=True)
+class MatrixReading(Reading[Rows]):
+    """Of a matrix also every cell as it was typed."""
+
+    typed: MatrixInput = field(default_factory=lambda: MatrixInput("", []))
+
+
+@dataclass(frozen=True)
+class Matrix(Control[Rows]):
+    """A small matrix of number boxes, of one shape; its name is a letter.
+
+    `row_head` makes the head of a row, whose number is an `i` (a query) or a `j` (a key) of the cell that the
+    matrices of a figure share. Where a cell is wrong the usual number stands in for it.
+    """
+
+    row_head: Callable[[int], SafeString]
+    coordinate: str = "j"
+    template = "matrix"
+
+    def read(self, params: Mapping[str, str]) -> MatrixReading:
+        typed = read_matrix(self.name, params, self.usual)
+        if (len(typed.texts), len(typed.texts[0])) != (len(self.usual), len(self.usual[0])):
+            typed = read_matrix(self.name, {}, self.usual)
+            told = _(
+                "%(label)s has %(rows)d rows of %(columns)d numbers here; the figure shows the usual ones."
+            )
+            shape = {"rows": len(self.usual), "columns": len(self.usual[0])}
+            typed.problems[""] = told % {"label": self.label, **shape}
+        rows = [
+            [usual if math.isnan(value) else value for value, usual in zip(*both, strict=True)]
+            for both in zip(typed.rows, self.usual, strict=True)
+        ]
+        problems = {
+            key: f"{message} {_used(rows[int(key[-2]) - 1][int(key[-1]) - 1])}" if key else message
+            for key, message in typed.problems.items()
+        }
+        return MatrixReading(rows, to_json(rows), problems, typed)
+
+    def write(self, value: Rows) -> str:
+        return to_json(value)
+
+    def context(self, reading: Reading[Rows], prefix: str) -> dict[str, Any]:
+        typed = (
+            reading.typed if isinstance(reading, MatrixReading) else read_matrix(self.name, {}, self.usual)
+        )
+        table = parts.input_matrix(
+            typed,
+            prefix=prefix,
+            row_head=self.row_head,
+            coordinate=self.coordinate,
+            label=self._cell_label,
+            caption=str(self.label),
+            lit_row=0,
+        )
+        return {"table": table}
+
+    def _cell_label(self, i: int, j: int) -> str:
+        return _("%(label)s, row %(i)d, column %(j)d") % {"label": self.label, "i": i, "j": j}
+
+
+def _used(value: float) -> str:
+    return _("The figure uses %(value)s there.") % {"value": show(value)}
