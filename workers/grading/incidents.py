@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from workers import events
-from workers.grading import sending, webhooks
+from workers.grading import sending, submissions, webhooks
 from workers.grading.models import PLATFORM, Incident, State, Submission
 from workers.runs import problem
 
@@ -42,6 +42,7 @@ def lost(rows: "QuerySet[Submission]", kind: str, *, last: bool = False) -> int:
     incident = Incident(kind=kind, detail=DETAILS[kind], created_at=now)
     most = 0 if last else settings.MAX_ATTEMPTS
     with transaction.atomic():
+        submissions.hold(rows)
         again = rows.filter(attempt__lt=most).update(
             status=State.QUEUED, claim=incident.id, queued_at=now, started_at=None, heartbeat_at=None
         )

@@ -343,6 +343,12 @@ def beat(claimed: Claim) -> bool:
     return bool(claimed.rows.update(heartbeat_at=timezone.now()))
 
 
+def hold(rows: "QuerySet[Submission]") -> None:
+    """Lock rows in one order, before they are changed in another: two who each have what the other wants next
+    would otherwise be stopped by PostgreSQL. In a transaction; SQLite has one writer anyhow."""
+    list(rows.select_for_update(no_key=True).order_by("pk").values_list("pk", flat=True))
+
+
 @dataclass(frozen=True)
 class Judged:
     """What a judge found of one submission."""
@@ -365,6 +371,7 @@ def finish(claimed: Claim, judged: Sequence[Judged]) -> int:
                 status=State.QUEUED, attempt=F("attempt") - 1, claim="", started_at=None, heartbeat_at=None
             )
             return 0
+        hold(claimed.rows)
         for each in judged:
             fields = {
                 "status": State.GRADED,

@@ -191,6 +191,9 @@ def _try(delivery: Delivery) -> dict[str, Any]:
         status = outgoing.post(delivery.endpoint.url, delivery.payload.encode(), headers)
     except (outgoing.BadAddress, outgoing.Unreachable) as failure:
         error = str(failure)
+    except Exception:  # one receiver that is odd in a way nobody thought of must not end the round of all
+        log.exception("webhook %s", delivery.id)
+        error = "The try failed on our side."
     took = round(1000 * (time.monotonic() - started))
     return {"at": timezone.now().isoformat(), "status": status, "error": error, "ms": took}
 

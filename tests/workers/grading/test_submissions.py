@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, OperationalError, connection, transaction
 from django.utils import timezone
 
 from workers.grading import assignments, incidents, judging, sending, submissions, tasks
@@ -215,6 +215,39 @@ def test_two_graders_never_get_the_same(classroom):
         thread.join(30)
     taken = [pk for claim in claims for pk in claim]
     assert len(taken) == len(set(taken)) == 20
+
+
+def test_verdicts_and_a_reaper_that_come_together_do_not_stop_each_other(classroom):
+    """Each wants rows that the other has changed already: PostgreSQL stopped one of the two."""
+    room = classroom()
+    for n in range(6):
+        room.submit(f"s{n}")
+    claimed = room.claim()
+    ended = []
+
+    def lose():
+        try:
+            ended.append(incidents.lost(claimed.rows, incidents.WORKER_LOST))
+        except OperationalError as error:
+            ended.append(error)
+        connection.close()
+
+    reaper = threading.Thread(target=lose)
+
+    class HalfWay(list):
+        """Verdicts in the middle of which the reaper comes."""
+
+        def __iter__(self):
+            for number, each in enumerate(super().__iter__()):
+                if number == len(self) // 2:
+                    reaper.start()
+                    reaper.join(1)
+                yield each
+
+    judged = sorted(judging.judge(claimed), key=lambda each: each.submission.pk, reverse=True)
+    assert submissions.finish(claimed, HalfWay(judged)) == 6
+    reaper.join(30)
+    assert ended == [0], "it found them graded"
 
 
 def test_only_the_claim_that_counts_may_write(classroom, long_ago):

@@ -138,6 +138,25 @@ def test_an_error_of_ours_is_told_too(room, receiver, long_ago):
     assert (delivery.event, json.loads(delivery.payload)["data"]["score"]) == ("submission.error", None)
 
 
+def test_an_oddity_of_one_receiver_does_not_end_the_round_of_all(room, receiver, monkeypatch):
+    register(room, receiver)
+    register(room, receiver, url=receiver.url.replace("course=1", "odd"))
+    post = webhooks.outgoing.post
+
+    def odd(url, *sent):
+        if "odd" in url:
+            raise ZeroDivisionError
+        return post(url, *sent)
+
+    monkeypatch.setattr(webhooks.outgoing, "post", odd)
+    room.submit()
+    room.grade()
+    assert webhooks.deliver() == {"delivered": 1, "pending": 1}
+    pending = Delivery.objects.get(status="pending")
+    assert (pending.tries, pending.log[0]["status"]) == (1, None)
+    assert pending.log[0]["error"] == "The try failed on our side."
+
+
 # --- Failure 14: delivery lost ---------------------------------------------------------------
 
 
