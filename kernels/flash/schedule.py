@@ -52,8 +52,14 @@ def schedule(given: Operands, tiles: Tiles) -> Array:
 
 
 def schedule_of(spec: RunSpec, arrays: Mapping[str, Array], tiles: Tiles) -> Array:
-    """``schedule`` of a spec, of whose inputs only those that are DECIDING need be among the ``arrays``
-    (canonical): the numbers in q, k and v say nothing about it."""
+    """``schedule`` of a spec; its ``arrays`` as for ``deciding``."""
+    return schedule(deciding(spec, arrays), tiles)
+
+
+def deciding(spec: RunSpec, arrays: Mapping[str, Array]) -> Operands:
+    """The operands of a spec as far as they say who sees whom. Of its inputs only those that are DECIDING
+    need be among the ``arrays`` (canonical): the numbers in q, k and v say nothing about it, and take no
+    memory here."""
     nothing = {
         name: np.broadcast_to(np.float32(0), spec.canonical_shape(name))
         for name in spec.inputs
@@ -61,7 +67,7 @@ def schedule_of(spec: RunSpec, arrays: Mapping[str, Array], tiles: Tiles) -> Arr
     }
     unturned = replace(spec, attention=replace(spec.attention, rope=None))
     known = {name: arrays[name] for name in DECIDING if name in spec.inputs}
-    return schedule(operands(unturned, nothing | known, dtype=np.float32), tiles)
+    return operands(unturned, nothing | known, dtype=np.float32)
 
 
 def offsets(given: Operands) -> Array | None:

@@ -83,6 +83,7 @@ def links(run: Run, request: HttpRequest) -> dict[str, str]:
         "cancel": to("cancel"),
         "closeup": to("closeup", **{name: chosen[name] for name in results.OF_HEAD if name in chosen}),
         "steps": to("steps", **{name: chosen[name] for name in ("batch", "head", "row") if name in chosen}),
+        "tiles": to("run-tiles", **{name: chosen[name] for name in ("batch", "head") if name in chosen}),
         "json": to("json"),
         "edit": f"{reverse('lab:home')}?{urlencode({'from': run.id, **keyed})}",
     }
