@@ -135,6 +135,13 @@ def pictures(given: Operands, limit: int, names: tuple[str, ...] = MATRICES) -> 
     )
 
 
+def detail(given: Operands, part: tuple[slice, slice], names: tuple[str, ...] = MATRICES) -> dict[str, Array]:
+    """Some rows and columns of the matrices [n, m] of ``one_head``, number by number."""
+    queries, keys = part
+    head = rows(given, queries.start, queries.stop)
+    return {name: head.results[name][:, keys] for name in names}
+
+
 def blocks(shape: tuple[int, ...], limit: int) -> tuple[int, int]:
     """How many rows and columns of a matrix a cell of a picture stands for, of at most ``limit`` each."""
     rows, columns = (max(1, math.ceil(size / limit)) for size in shape)
@@ -150,6 +157,16 @@ def block_maximum(values: Array, row_block: int, column_block: int) -> Array:
     if column_block > 1:
         values = np.maximum.reduceat(values, range(0, column_count, column_block), axis=1)
     return values
+
+
+def block_extreme(values: Array, row_block: int, column_block: int) -> Array:
+    """The number of the largest size in each block of [rows, columns], with its sign: what ``block_maximum``
+    is to numbers of both signs. Of two as large the positive one; a NaN anywhere in a block shows."""
+    if row_block == column_block == 1:
+        return values
+    high = block_maximum(values, row_block, column_block)
+    low = -block_maximum(-values, row_block, column_block)
+    return np.where(high < -low, low, high)
 
 
 def entropy(weights: Array) -> Array:

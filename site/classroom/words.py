@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy as lazy
 
 from kernels.grading.hypotheses import HINTS
-from lab.runs import results
+from lab import units
 
 Words = str | Promise
 MINUS = {"-": "−", "−": "−", "+": ""}
@@ -151,7 +151,7 @@ def diagnosis(hypotheses: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each hypothesis as a sentence, with its residual, and what there is to learn."""
     found = []
     for each in hypotheses:
-        residual = results.scientific(each["residual"])
+        residual = units.scientific(each["residual"])
         sentence = _("This is the right computation {mistake}: residual {residual}.")
         found.append(
             {

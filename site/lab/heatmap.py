@@ -128,13 +128,15 @@ def levels(
     not_a_number: int = NOT_A_NUMBER,
 ) -> np.ndarray:
     """Where each value stands on the scale: 0 … steps; and what stands for −∞ and for NaN."""
-    unit = np.where(np.isfinite(values), values, 0.0) / (largest or 1.0)
-    unit[np.isposinf(values)] = 1.0
-    position = unit * steps if kind == "seq" else (unit + 1) * steps / 2
-    level = np.rint(np.clip(position, 0, steps)).astype(int)
-    level[np.isneginf(values)] = masked
-    level[np.isnan(values)] = not_a_number
-    return level
+    position = values / (largest or 1.0)
+    position *= steps if kind == "seq" else steps / 2
+    if kind == "div":
+        position += steps / 2
+    np.clip(position, 0, steps, out=position)
+    np.rint(position, out=position)
+    position[np.isneginf(values)] = masked
+    position[np.isnan(values)] = not_a_number
+    return position.astype(int)
 
 
 def span(index: int, block: int, size: int) -> str:
@@ -155,6 +157,17 @@ def number(value: float, digits: int = 4) -> str:
     size = abs(value)
     text = f"{value:.{digits}f}" if 10**-digits * 0.5 <= size < 1e6 else f"{value:.2e}"
     return text.replace("-", "−")
+
+
+def brief(value: float) -> str:
+    """A number where there is little room: −26.8, 2.07, 0.71, 4e−11."""
+    size = abs(value)
+    if not math.isfinite(value) or value == 0:
+        return number(value)
+    if not 0.01 <= size < 1e5:
+        mantissa, exponent = f"{value:.0e}".split("e")
+        return f"{mantissa}e{int(exponent)}".replace("-", "−")
+    return f"{value:.{2 if size < 10 else 1 if size < 1000 else 0}f}".replace("-", "−")
 
 
 def written(value: float, dtype: np.dtype) -> str:

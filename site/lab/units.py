@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from lab.heatmap import number
 
@@ -85,3 +86,12 @@ def count(value: float) -> str:
             return f"{value:,.0f}" if not name else f"{significant(value / previous)} {name}"
         previous = limit
     return significant(value)
+
+
+def scientific(value: Any) -> str:
+    """1.2e-7 for people; the contract's strings for non-finite numbers pass as they are."""
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    return "0" if value == 0 else f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e+").replace("-", "−")

@@ -1,4 +1,6 @@
-// The page of a run: a clock that ticks between answers, and heat maps that read out a cell.
+// The page of a run: a clock that ticks between answers, and one cell of a head that all matrices show. Pointing
+// shows it, a click or the arrow keys keep it, and its arithmetic follows a moment later. Without this file cells
+// are links, and number boxes choose among many.
 (function () {
   "use strict";
 
@@ -9,61 +11,18 @@
     }
   }, 1000);
 
-  let lit = null;
-
-  function show(cell) {
-    const figure = cell.closest("[data-heatmap]");
-    if (lit) lit.classList.remove("lit");
-    lit = cell;
-    cell.classList.add("lit");
-    figure.querySelector("[data-readout]").textContent = cell.querySelector("title").textContent;
-  }
-
-  document.addEventListener("pointerover", (event) => {
-    const cell = event.target.closest("[data-heatmap] rect");
-    if (cell) show(cell);
-  });
-
-  // One stop for the Tab key per map; the arrows move inside it.
-  function ready() {
-    for (const svg of document.querySelectorAll("[data-heatmap] svg:not([tabindex])")) svg.tabIndex = 0;
-  }
-
-  document.addEventListener("focusin", (event) => {
-    const svg = event.target.closest("[data-heatmap] svg");
-    if (svg && !(lit && svg.contains(lit))) show(svg.querySelector("rect"));
-  });
-
-  document.addEventListener("keydown", (event) => {
-    const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
-    const svg = step && event.target.closest("[data-heatmap] svg");
-    if (!svg || !lit || !svg.contains(lit)) return;
-    const rows = [...svg.querySelectorAll("g")];
-    const row = rows.indexOf(lit.parentNode);
-    const cells = [...lit.parentNode.querySelectorAll("rect")];
-    const column = cells.indexOf(lit);
-    const target = rows[row + step[0]]?.querySelectorAll("rect")[column + step[1]];
-    if (target) show(target);
-    event.preventDefault();
-  });
-
-  document.addEventListener("htmx:afterSettle", ready);
-  ready();
-})();
-
-// One cell of a head, shown by all its matrices: pointing shows it, a click or the arrow keys keep it, and its
-// arithmetic follows a moment later. Without this file cells are links, and number boxes choose among many.
-(function () {
-  "use strict";
   const STEP = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+  const CELL = "[data-closeup] td[data-i]";
   const clamp = (value, size) => Math.min(Math.max(value, 0), size - 1);
   const root = (element) => element.closest("[data-closeup]");
   const kept = (closeup) => [+closeup.dataset.row, +closeup.dataset.column];
-  let timer = 0;
+  let timer = 0, focused = null;
 
   // A frame around the cell, and a line through its row; where columns are dimensions, around the whole row.
   function outline(box, row, column) {
     const [rows, columns] = [+box.dataset.rows, +box.dataset.columns];
+    [row, column] = [row - (box.dataset.top || 0), column - (box.dataset.left || 0)];
+    if (row < 0 || row >= rows) return "";
     const [height, width] = [Math.max(1, rows / 48), Math.max(1, columns / 48)];
     const y = Math.max(0, Math.min(row - (height - 1) / 2, rows - height));
     if ("byDimension" in box.dataset) return `M0 ${y}h${columns}v${height}h${-columns}z`;
@@ -84,33 +43,57 @@
     }
   }
 
+  // Whether a cell lies in the part of the matrices that is on the page.
+  function isHere(closeup, row, column) {
+    const side = +closeup.dataset.side, part = (index) => Math.floor(index / (side || Infinity));
+    const now = closeup.dataset.part.split(",").map(Number);
+    return part(row) === now[0] && part(column) === now[1];
+  }
+
+  function withCell(address, closeup) {
+    const url = new URL(address, location.href);
+    url.searchParams.set("row", closeup.dataset.row);
+    url.searchParams.set("col", closeup.dataset.column);
+    return url;
+  }
+
   function keep(closeup, row, column) {
     [closeup.dataset.row, closeup.dataset.column] = [row, column];
     show(closeup, row, column);
-    const address = new URL(location.href);
-    address.searchParams.set("row", row);
-    address.searchParams.set("col", column);
+    const address = withCell(location.href, closeup);
     history.replaceState(history.state, "", address);
     clearTimeout(timer);
     timer = setTimeout(() => {
-      htmx.ajax("GET", `${closeup.dataset.cellAddress}&row=${row}&col=${column}`, { target: "#cell", swap: "innerHTML" });
+      if (isHere(closeup, row, column)) {
+        htmx.ajax("GET", `${closeup.dataset.cellAddress}&row=${row}&col=${column}`, { target: "#cell", swap: "innerHTML" });
+      } else {
+        focused = document.activeElement.closest("[data-map]")?.dataset.map;
+        htmx.ajax("GET", closeup.dataset.lookAddress + address.search, { target: "#look", swap: "outerHTML" });
+      }
     }, 90);
   }
 
   function at(event) {
     const box = event.target.closest("[data-box]");
     if (box) {
-      const area = box.getBoundingClientRect();
-      const row = clamp(Math.floor((event.clientY - area.top) / area.height * box.dataset.rows), +box.dataset.rows);
-      const column = clamp(Math.floor((event.clientX - area.left) / area.width * box.dataset.columns), +box.dataset.columns);
-      return [row, "byDimension" in box.dataset ? kept(root(box))[1] : column];
+      const area = box.getBoundingClientRect(), data = box.dataset;
+      const row = clamp(Math.floor((event.clientY - area.top) / area.height * data.rows), +data.rows);
+      const column = clamp(Math.floor((event.clientX - area.left) / area.width * data.columns), +data.columns);
+      return [row + +(data.top || 0), "byDimension" in data ? kept(root(box))[1] : column + +(data.left || 0)];
     }
-    const cell = event.target.closest("[data-closeup] td[data-i]");
+    const cell = event.target.closest(CELL);
     return cell && [cell.dataset.i - 1, cell.dataset.j ? cell.dataset.j - 1 : kept(root(cell))[1]];
   }
 
+  // One nearer or farther, of the links that say how much is shown.
+  function zoom(step) {
+    const links = [...document.querySelectorAll('[data-picker="zoom"] a')];
+    const now = links.findIndex((link) => link.hasAttribute("aria-current"));
+    links[now + step]?.click();
+  }
+
   document.addEventListener("pointermove", (event) => {
-    const cell = event.pointerType !== "touch" && event.target.closest("[data-closeup]") && at(event);
+    const cell = event.pointerType !== "touch" && root(event.target) && at(event);
     if (cell) show(root(event.target), ...cell);
   });
   document.addEventListener("pointerout", (event) => {
@@ -118,10 +101,13 @@
     if (closeup) show(closeup, ...kept(closeup));
   });
   document.addEventListener("click", (event) => {
-    const cell = event.target.closest("[data-closeup]") && at(event);
+    const cell = root(event.target) && at(event);
     if (!cell || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
     event.preventDefault();
     keep(root(event.target), ...cell);
+  });
+  document.addEventListener("dblclick", (event) => {
+    if (event.target.closest("[data-box]")) zoom(1);
   });
   document.addEventListener("input", (event) => {
     if (!event.target.matches("[data-cell-row], [data-cell-column]")) return;
@@ -130,18 +116,35 @@
     keep(closeup, value("[data-cell-row]", +closeup.dataset.rows), value("[data-cell-column]", +closeup.dataset.columns));
   });
   document.addEventListener("keydown", (event) => {
-    const step = STEP[event.key], box = event.target.closest("[data-box], [data-closeup] td[data-i]");
-    if (!step || !box) return;
+    const step = STEP[event.key], box = event.target.closest(`[data-box], ${CELL}`);
+    if (!box || event.ctrlKey || event.metaKey || event.altKey) return;
+    if ("+=-".includes(event.key)) {
+      focused = box.closest("[data-map]").dataset.map;
+      zoom(event.key === "-" ? -1 : 1);
+    }
+    if (!step) return;
     event.preventDefault();
     const closeup = root(box), [row, column] = kept(closeup);
     keep(closeup, clamp(row + step[0], +closeup.dataset.rows), clamp(column + step[1], +closeup.dataset.columns));
-    if (box.matches("td")) box.closest("table").querySelector(`td.lit a`)?.focus();
+    if (box.matches("td")) box.closest("table").querySelector("td.lit a")?.focus();
+  });
+
+  // Whatever is chosen next, the cell that is kept by now stays the one.
+  document.addEventListener("htmx:configRequest", ({ detail, target }) => {
+    const closeup = document.querySelector("[data-closeup][data-row]");
+    if (!closeup || !target.closest("#look [data-picker]")) return;
+    const url = withCell(detail.path, closeup);
+    detail.path = url.pathname + url.search;
   });
 
   function ready() {
     for (const closeup of document.querySelectorAll("[data-closeup][data-row]")) {
+      const [row, column] = kept(closeup), side = +closeup.dataset.side || Infinity;
+      closeup.dataset.part ||= [Math.floor(row / side), Math.floor(column / side)].join();
       for (const box of closeup.querySelectorAll("[data-box]:not([tabindex])")) box.tabIndex = 0;
-      show(closeup, ...kept(closeup));
+      show(closeup, row, column);
+      if (focused) closeup.querySelector(`[data-map="${focused}"] :is([data-box], td.lit a)`)?.focus();
+      focused = null;
     }
   }
   document.addEventListener("htmx:afterSettle", (event) => { if (event.target.id !== "cell") ready(); });

@@ -18,9 +18,9 @@ from kernels.flash.steps import Step, start, step
 from kernels.flash.tiles import choose_tiles
 from kernels.spec import RunSpec
 from kernels.spec.results import TRACE
-from lab import arrays
+from lab import arrays, units
 from lab.heatmap import number
-from lab.runs import results
+from lab.runs import choice
 from lab.runs.arithmetic import Line, signed, vector
 from workers import artifacts
 from workers.models import Run
@@ -45,7 +45,7 @@ class Place:
         """Unless another query is named it is the last one, which under a causal mask sees most."""
         return cls(
             *(
-                results.index(query.get(name, str(size - 1) if name == "row" else ""), size)
+                choice.index(query.get(name, str(size - 1) if name == "row" else ""), size)
                 for name, size in (
                     ("batch", spec.batch),
                     ("head", spec.num_heads),
@@ -189,7 +189,7 @@ def pickers(place: Place, spec: RunSpec, key: str) -> list[dict[str, Any]]:
         if size > 1:
             options = [
                 {"label": str(i), "href": place.query(key, **{name: i}), "current": i == chosen}
-                for i in range(size if size <= results.MAX_LINKS else 0)
+                for i in range(size if size <= choice.MAX_LINKS else 0)
             ]
             kept = [item for item in place.items(key) if item[0] != name]
             found.append(
@@ -275,21 +275,21 @@ def compared(one: Step) -> list[tuple[str, str, str, str, str]]:
     """(quantity, before, after, exact over the keys so far, distance of the kernel from it)."""
     errors, before, after, exact = one.errors(), one.before, one.after, one.exact
     return [
-        ("m", number(before.m), number(after.m), number(exact.m), results.scientific(errors["m"])),
-        ("ℓ", number(before.l), number(after.l), number(exact.l), results.scientific(errors["l"])),
+        ("m", number(before.m), number(after.m), number(exact.m), units.scientific(errors["m"])),
+        ("ℓ", number(before.l), number(after.l), number(exact.l), units.scientific(errors["l"])),
         (
             "m + ln ℓ",
             number(before.lse),
             number(after.lse),
             number(exact.lse),
-            results.scientific(0.0 if after.lse == exact.lse else abs(after.lse - exact.lse)),
+            units.scientific(0.0 if after.lse == exact.lse else abs(after.lse - exact.lse)),
         ),
         (
             "O ∕ ℓ",
             vector(before.out),
             vector(after.out),
             vector(exact.out),
-            results.scientific(errors["out"]),
+            units.scientific(errors["out"]),
         ),
     ]
 

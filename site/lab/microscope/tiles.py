@@ -17,7 +17,7 @@ from kernels.integers import ceil_div
 from kernels.spec import RunSpec
 from lab import units
 from lab.microscope.steps import kind_name, span
-from lab.runs import results
+from lab.runs.choice import index
 
 DRAWN = 64  # cells of the picture, at most, each way; of larger grids a cell stands for several tiles
 ROWS = 64  # of the table
@@ -73,7 +73,7 @@ class Cells:
 def step_of(query: QueryDict, found: Walk) -> int:
     """Which visit is looked at; from the query string, never out of range. All of them are over unless it
     says which."""
-    return results.index(query.get("step", str(found.visited - 1)), found.visited)
+    return index(query.get("step", str(found.visited - 1)), found.visited)
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ def balance(found: Walk, query: QueryDict, heads: int) -> dict[str, Any]:
     """How evenly the work falls on programs, and how long the last one makes the others wait."""
     work = found.work
     longest, mean = int(work.max()), float(work.mean())
-    places = results.index(query.get("at_once", str(MULTIPROCESSORS)), MOST_PLACES + 1) or 1
+    places = index(query.get("at_once", str(MULTIPROCESSORS)), MOST_PLACES + 1) or 1
     shown: dict[str, Any] = {
         "programs": units.whole(len(work)),
         "all_programs": units.whole(len(work) * heads),

@@ -24,7 +24,8 @@ from kernels.spec.families import PLAIN
 from lab.microscope import tiles
 from lab.microscope.tileform import TilesForm, presets
 from lab.opening import run_view
-from lab.runs import presentation, results
+from lab.runs import presentation
+from lab.runs.choice import Choice, head_pickers
 from workers import artifacts
 from workers.models import Run
 
@@ -71,12 +72,12 @@ def of_run(request: HttpRequest, run: Run) -> HttpResponse:
     if not set(DECIDING) & set(spec.inputs) <= set(given):
         return render(request, template, context | {"is_gone": True})
     blocks = blocks_of(request, spec)
-    choice = results.Choice.read(request.GET, spec, [], [])
+    choice = Choice.read(request.GET, spec)
     context |= {
         "blocks": blocks,
         "sizes": BLOCKS,
         "choice": choice,
-        "pickers": results.pickers(choice, spec, [], [], request.GET),
+        "pickers": head_pickers(choice, spec, request.GET),
         "own": choose_tiles(spec, interpreted=True) if run.engine == "flash" else None,
     }
     asked = Asked(spec, given, blocks, tiles.Sizes.of(spec), choice.batch, choice.head)

@@ -1,12 +1,9 @@
-"""One head of a run, looked at closely: what its pictures, tables and cells are made of.
+"""One head of a run, computed again: what its pictures, tables and cells are made of.
 
-The matrices are computed again, in float64, from the inputs that the run has kept (`kernels.closeup`): a
-kernel like flash never holds them. A finished run never changes, so a head that was looked at lately is kept.
+The matrices are computed in float64 from the inputs that the run has kept (`kernels.closeup`): a kernel like
+flash never holds them. A finished run never changes, so what was looked at lately is kept.
 """
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,52 +13,21 @@ from api.callers import caller_of
 from api.computing import computing
 from kernels import closeup
 from kernels.operands import Operands
-from kernels.registry import ENGINES, SOFTMAX
 from kernels.spec import RunSpec
 from kernels.spec.results import MATRICES
 from lab import arrays
-from lab.heatmap import Kind, levels
+from lab.kept import Kept
+from lab.runs import maps
+from lab.runs.heads import Head, HeadKey
+from lab.runs.maps import Map, Part
 from workers import artifacts
-from workers.models import Run
 
-PIXELS = 1024  # of a picture, at most, each way
-TABLE = 16  # rows and columns of the table beside a picture
-CELLS = 8  # up to so many rows and columns a matrix is a table alone
 FREE = 1 << 22  # multiply-adds that cost no more than the rest of a page
-MOST = 1 << 31  # that a page computes: 4,096 queries and keys, 64 wide, in some 2 seconds
-KEPT = 8  # heads, of the latest: some 10 MB each when they are large
+AT_ONCE = 1 << 25  # that a page computes before it is sent: 512 queries and keys, 64 wide; more come after it
+MOST = 1 << 31  # that are computed at all: 4,096 queries and keys, 64 wide, in some 2 seconds
+KEPT = 8  # heads, of the latest: some 15 MB each when they are large
 
-Key = tuple[str, int, int, int]  # run, attempt, batch row, head
-
-MASKED, NOT_A_NUMBER = 254, 255  # of a picture's bytes; the others are the scale, from its low end
-TOP = 253
-
-
-@dataclass(frozen=True)
-class Map:
-    """A matrix as a picture and as a table; both show the largest number of each block."""
-
-    name: str
-    kind: Kind
-    levels: np.ndarray  # [rows, columns] uint8: the picture
-    table: np.ndarray  # [rows, columns] float64, at most TABLE each way
-    largest: float  # of the finite numbers (of their size, for "div"); 0 when there are none
-    rows: int  # of the matrix
-    columns: int
-    has_masked: bool
-
-    @property
-    def is_small(self) -> bool:
-        """Whether it is shown number by number."""
-        return self.rows <= CELLS and self.columns <= CELLS
-
-    @property
-    def is_reduced(self) -> bool:
-        return self.levels.shape != (self.rows, self.columns)
-
-    @property
-    def lowest(self) -> float:
-        return -self.largest if self.kind == "div" else 0.0
+Maps = dict[str, Map]
 
 
 @dataclass(frozen=True)
@@ -69,96 +35,100 @@ class Closeup:
     """n queries and m keys; the operands are those of this head alone."""
 
     head: Operands
-    maps: dict[str, Map]
+    maps: Maps  # of the whole matrices
     lse: np.ndarray  # [n]
     entropy: np.ndarray  # [n]
     seen: np.ndarray  # [n], how many keys each query sees
     out: np.ndarray  # [n, e] float64
-    error: np.ndarray | None  # [n, e], of what the engine returned; None where it returned no output
+    error: np.ndarray | None  # [n, e], what the engine returned minus `out`; None where it returned none
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, m)."""
+        return self.lse.size, self.head.k.shape[2]
 
 
-class _Kept:
-    """The latest heads; one is computed at a time, so that all pictures of a page share one computation, and
-    nobody waits for what is there."""
-
-    def __init__(self) -> None:
-        self.found: OrderedDict[Key, Closeup] = OrderedDict()
-        self.lock = threading.Lock()
-
-    def get(self, key: Key, compute: Callable[[], Closeup | None]) -> Closeup | None:
-        """What is kept, or what `compute` gives; None is not kept."""
-        if (there := self.found.get(key)) is not None:
-            return there
-        with self.lock:
-            if (there := self.found.get(key)) is None and (there := compute()) is not None:
-                self.found[key] = there
-                while len(self.found) > KEPT:
-                    self.found.popitem(last=False)
-            return there
+latest: Kept[HeadKey, Closeup] = Kept(KEPT)
+latest_parts: Kept[tuple[HeadKey, Part], Maps] = Kept(4 * KEPT)
 
 
-_kept = _Kept()
-
-
-def can_look(run: Run, spec: RunSpec) -> bool:
+def can_look(of: Head) -> bool:
     """Whether the run is softmax attention with a head to look at, and not too large for a page."""
-    engine = ENGINES.get(run.engine)
-    is_softmax = engine is not None and engine.computes == SOFTMAX
-    return is_softmax and bool(spec.batch * spec.num_heads) and multiply_adds(spec) <= MOST
+    return of.is_softmax and of.is_there and multiply_adds(of.spec) <= MOST
+
+
+def is_at_once(of: Head) -> bool:
+    """Whether a head is there before a page has to wait for it."""
+    return multiply_adds(of.spec) <= AT_ONCE or of.key in latest.found
 
 
 def multiply_adds(spec: RunSpec) -> int:
     return spec.q_len * spec.kv_len * (spec.head_dim + spec.v_head_dim)
 
 
-def look(run: Run, spec: RunSpec, batch: int, head: int, request: HttpRequest) -> Closeup | None:
+def look(of: Head, request: HttpRequest) -> Closeup | None:
     """The head; None where the inputs of the run are gone.
 
     What costs much, and is not kept, is charged to the caller and done by few at once. Raises Busy.
     """
 
-    def compute() -> Closeup | None:
-        if multiply_adds(spec) <= FREE:
-            return _look(run, spec, batch, head)
+    def make() -> Closeup | None:
+        if multiply_adds(of.spec) <= FREE:
+            return _look(of)
         with computing(caller_of(request)):
-            return _look(run, spec, batch, head)
+            return _look(of)
 
-    return _kept.get((run.id, run.attempt, batch, head), compute)
+    return latest.get(of.key, make)
 
 
-def _look(run: Run, spec: RunSpec, batch: int, head: int) -> Closeup | None:
-    inputs = artifacts.load_inputs(run)
+def closer(of: Head, found: Closeup, part: Part, request: HttpRequest) -> Maps:
+    """The maps of a part of a head, number by number. Charged as `look` is. Raises Busy."""
+    if not part.side:
+        return found.maps
+
+    def make() -> Maps:
+        if part.side * found.head.k.size <= FREE:
+            return _closer(found, part)
+        with computing(caller_of(request)):
+            return _closer(found, part)
+
+    return latest_parts.get((of.key, part), make) or {}
+
+
+def _look(of: Head) -> Closeup | None:
+    inputs = artifacts.load_inputs(of.run)
     if not inputs:
         return None
-    given = closeup.one_head(closeup.look(spec, inputs), batch, head)
-    seen = closeup.pictures(given, PIXELS)
-    maps = {name: picture(name, arrays.MAPS[name], seen.matrices[name], seen.n, seen.m) for name in MATRICES}
+    given = closeup.one_head(closeup.look(of.spec, inputs), of.batch, of.head)
+    seen = closeup.pictures(given, maps.PIXELS, names_of(given))
+    found = {
+        name: maps.drawn(name, arrays.MAPS[name], values, (seen.n, seen.m))
+        for name, values in seen.matrices.items()
+    }
     error = None
-    returned = artifacts.load_result(run, "out")
+    returned = artifacts.load_result(of.run, "out")
     if returned is not None:
-        found = arrays.one(returned, "out", spec, batch, head)[: seen.n].astype(np.float64)
-        error = np.abs(found - seen.out)
-        maps["error"] = picture("error", "seq", *_reduced(error))
-    maps["out"] = picture("out", "div", *_reduced(seen.out))
-    return Closeup(given, maps, seen.lse, seen.entropy, seen.seen, seen.out, error)
+        whole = arrays.one(returned, "out", of.spec, of.batch, of.head)
+        error = whole[: seen.n].astype(np.float64) - seen.out
+        found["error"] = maps.whole("error", "div", error)
+    found["out"] = maps.whole("out", "div", seen.out)
+    return Closeup(given, found, seen.lse, seen.entropy, seen.seen, seen.out, error)
 
 
-def _reduced(values: np.ndarray) -> tuple[np.ndarray, int, int]:
-    """A matrix no larger than a picture, and its own size."""
-    return closeup.block_maximum(values, *closeup.blocks(values.shape, PIXELS)), *values.shape
+def _closer(found: Closeup, part: Part) -> Maps:
+    n, m = found.shape
+    square = part.rows(n), part.columns(m)
+    corner = square[0].start, square[1].start
+    near = {
+        name: maps.drawn(name, arrays.MAPS[name], matrix, matrix.shape, corner=corner)
+        for name, matrix in closeup.detail(found.head, square, names_of(found.head)).items()
+    }
+    if found.error is not None:
+        near["error"] = maps.cut("error", "div", found.error, part, by_key=False)
+    near["out"] = maps.cut("out", "div", found.out, part, by_key=False)
+    return near
 
 
-def picture(name: str, kind: Kind, values: np.ndarray, rows: int, columns: int) -> Map:
-    """values: [rows, columns] after the reduction to pixels; rows and columns are those of the matrix."""
-    finite = values[np.isfinite(values)]
-    largest = float(np.abs(finite).max()) if finite.size else 0.0
-    return Map(
-        name,
-        kind,
-        levels(values, kind, largest, steps=TOP, masked=MASKED, not_a_number=NOT_A_NUMBER).astype(np.uint8),
-        closeup.block_maximum(values, *closeup.blocks(values.shape, TABLE)) if values.size else values,
-        largest,
-        rows,
-        columns,
-        bool(np.isneginf(values).any()),
-    )
+def names_of(given: Operands) -> tuple[str, ...]:
+    """The matrices that say something each: without a softcap one is another."""
+    return tuple(name for name in MATRICES if name != "softcapped_scores" or given.softcap)

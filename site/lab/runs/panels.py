@@ -1,38 +1,38 @@
-"""The matrices of one head side by side, with one cell that all of them show."""
+"""Matrices side by side, with one cell that all of them show."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
 
-from django.http import HttpRequest
-from django.urls import reverse
+import numpy as np
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from concepts.figures import lineplot, parts, scales
+from concepts.figures import lineplot, parts
 from concepts.figures.lineplot import Axis, Series
-from kernels.closeup import cell as cell_of
-from kernels.spec import RunSpec
-from lab import heatmap, png, units
-from lab.runs import arithmetic
-from lab.runs.closeups import MASKED, NOT_A_NUMBER, TOP, Closeup, Map
-from workers.models import Run
+from lab import heatmap, units
+from lab.form.offers import result_name
+from lab.runs.links import Links
+from lab.runs.maps import MASKED, NOT_A_NUMBER, THEMES, TOP, Map
 
-ORDER = ("scores", "softcapped_scores", "masked_scores", "weights", "out", "error")
-TITLES = {
-    "scores": ("S", gettext_lazy("scores")),
-    "softcapped_scores": ("S′", gettext_lazy("softcapped scores")),
-    "masked_scores": ("S + M", gettext_lazy("masked scores")),
-    "weights": ("P", gettext_lazy("weights")),
-    "out": ("O", gettext_lazy("output")),
-    "error": ("|ΔO|", gettext_lazy("error of what the engine returned")),
+LETTERS = {
+    "scores": "S",
+    "softcapped_scores": "S′",
+    "masked_scores": "S + M",
+    "weights": "P",
+    "out": "O",
+    "error": "ΔO",
 }
+ERROR = gettext_lazy("error: engine − float64")
+ORDER = ("scores", "softcapped_scores", "masked_scores", "weights", "out", "error")
 BY_DIMENSION = ("out", "error")  # their columns are dimensions, not keys
-THEMES = ("light", "dark")
+ROOMY = 4  # columns of which a phone has room for four decimals
+FLAT = 4  # times as many columns as rows, and a picture is not drawn as a square
 POINTS = 512  # of a plot over the queries
+ROWS = 32  # of the table beside it
 
 
 @dataclass(frozen=True)
@@ -42,83 +42,62 @@ class Cursor:
     query: int
     key: int
 
-
-def section(found: Closeup, spec: RunSpec, link: "Links") -> dict[str, Any]:
-    """What the page shows of the head; `link` knows which run and head it is."""
-    cursor = cursor_of(found, link.request)
-    maps = [found.maps[name] for name in ORDER if name in found.maps and is_worth_it(name, spec)]
-    return {
-        "panels": [panel(one, cursor, link) for one in maps],
-        "cursor": cursor,
-        "rows": found.lse.size,
-        "columns": found.head.k.shape[2],
-        "last_row": found.lse.size - 1,
-        "last_column": found.head.k.shape[2] - 1,
-        "cell": cell(found, cursor),
-        "cell_address": link.to("lab:cell"),
-        "kept": link.kept,
-        "plots": plots(found),
-    }
+    @classmethod
+    def read(cls, row: int | None, column: int | None, shape: tuple[int, int]) -> "Cursor | None":
+        """Moved inside; None where there is no cell."""
+        n, m = shape
+        return cls(min(row or 0, n - 1), min(column or 0, m - 1)) if n and m else None
 
 
-def is_worth_it(name: str, spec: RunSpec) -> bool:
-    return name != "softcapped_scores" or bool(spec.attention.softcap)
-
-
-def cursor_of(found: Closeup, request: HttpRequest) -> Cursor | None:
-    """What the query string says, moved inside; None where there is no cell."""
-    n, m = found.lse.size, found.head.k.shape[2]
-    if not n or not m:
-        return None
-
-    def index(name: str, size: int) -> int:
-        text = request.GET.get(name, "")
-        return min(int(text), size - 1) if text.isascii() and text.isdigit() and len(text) < 10 else 0
-
-    return Cursor(index("row", n), index("col", m))
-
-
-class Links:
-    """Addresses of the same head: of its pictures, and of its cells."""
-
-    def __init__(self, run: Run, request: HttpRequest, batch: int, head: int) -> None:
-        self.run, self.request = run, request
-        share = [("key", request.GET["key"])] if request.GET.get("key") else []
-        self.kept = [*share, ("batch", str(batch)), ("head", str(head))]
-
-    def to(self, name: str, **more: str) -> str:
-        kwargs = {"run_id": self.run.id, **({"map_name": more.pop("map_name")} if "map_name" in more else {})}
-        return f"{reverse(name, kwargs=kwargs)}?{urlencode([*self.kept, *more.items()])}"
-
-    def cell(self, query: int, key: int) -> str:
-        return "?" + urlencode([*self.kept, ("row", query), ("col", key)])
+def title(name: str) -> str:
+    return str(ERROR) if name == "error" else result_name(name)
 
 
 def panel(one: Map, cursor: Cursor | None, link: Links) -> dict[str, Any]:
-    letter, title = TITLES[one.name]
+    by_dimension = one.name in BY_DIMENSION
     shown = {
         "name": one.name,
-        "letter": letter,
-        "title": title,
+        "letter": LETTERS.get(one.name, ""),
+        "title": title(one.name) if one.name in LETTERS else capfirst(title(one.name)),
         "rows": one.rows,
         "columns": one.columns,
-        "last_row": one.rows - 1,
-        "last_column": one.columns - 1,
-        "is_empty": not one.levels.size,
-        "by_dimension": one.name in BY_DIMENSION,
+        "top": one.top,
+        "left": one.left,
+        "last_row": one.top + one.rows - 1,
+        "last_column": one.left + one.columns - 1,
+        "is_empty": one.is_empty,
+        "by_dimension": by_dimension,
+        "is_flat": one.rows * FLAT < one.columns,
         "lowest": heatmap.number(one.lowest),
         "largest": heatmap.number(one.largest),
         "kind": one.kind,
+        "is_boolean": one.is_boolean,
         "has_masked": one.has_masked,
         "is_reduced": one.is_reduced,
         "pixels": one.levels.shape,
+        "reduction": reduction(one),
     }
-    if shown["is_empty"]:
+    if one.is_empty:
         return shown
     if one.is_small:
         return shown | {"cells": small(one, cursor, link)}
-    pictures = [(theme, link.to("lab:picture", map_name=one.name, theme=theme)) for theme in THEMES]
+    pictures = [(theme, link.picture(one, theme)) for theme in THEMES]
     return shown | {"pictures": pictures, "table": table(one)}
+
+
+def reduction(one: Map) -> str:
+    """How the picture relates to the numbers; empty where it shows each of them."""
+    if not one.is_reduced:
+        return ""
+    if one.is_boolean:
+        what = _("each pixel shows whether any of those that it stands for is a yes.")
+    elif one.name in BY_DIMENSION:
+        what = _("each pixel is the one of largest size among those that it stands for, with its sign.")
+    else:
+        what = _("each pixel is the largest of those that it stands for, so that every peak stays visible.")
+    return _("{rows:,} × {columns:,} numbers do not fit: {what} Zoom in for single numbers.").format(
+        rows=one.rows, columns=one.columns, what=what
+    )
 
 
 def small(one: Map, cursor: Cursor | None, link: Links) -> SafeString:
@@ -126,24 +105,31 @@ def small(one: Map, cursor: Cursor | None, link: Links) -> SafeString:
     by_key = one.name not in BY_DIMENSION
 
     def cell(i: int, j: int) -> SafeString:
-        value = float(one.table[i, j])
-        lit = cursor is not None and cursor.query == i and (not by_key or cursor.key == j)
+        row, column, value = one.top + i, one.left + j, float(one.table[i, j])
+        lit = cursor is not None and cursor.query == row and (not by_key or cursor.key == column)
         label = _("query {i}, key {j}") if by_key else _("query {i}, dimension {j}")
+        text = heatmap.written(value, one.dtype)
         return parts.cell(
-            heatmap.number(value),
-            i=i + 1,
-            j=j + 1 if by_key else None,
+            text if one.columns <= ROOMY or one.is_boolean else heatmap.brief(value),
+            i=row + 1,
+            j=column + 1 if by_key else None,
             heat=heat(one, i, j),
             lit=lit,
-            href=link.cell(i, j) if by_key else "",
-            label=label.format(i=i, j=j) + ": " + heatmap.number(value),
+            href=link.cell(row, column) if by_key else "",
+            label=label.format(i=row, j=column) + ": " + spoken(text, one),
         )
 
     rows = [[cell(i, j) for j in range(one.columns)] for i in range(one.rows)]
-    heads = [SafeString(str(i)) for i in range(one.rows)]
-    return parts.table(
-        str(TITLES[one.name][1]), rows, heads, [SafeString(str(j)) for j in range(one.columns)]
-    )
+    heads = [SafeString(str(one.top + i)) for i in range(one.rows)]
+    columns = [SafeString(str(one.left + j)) for j in range(one.columns)]
+    return parts.table(title(one.name), rows, heads, columns)
+
+
+def spoken(text: str, one: Map) -> str:
+    """What is said of a cell."""
+    if one.is_boolean:
+        return _("yes") if text == heatmap.TRUE else _("no")
+    return text
 
 
 def heat(one: Map, i: int, j: int) -> str:
@@ -160,80 +146,87 @@ def table(one: Map) -> dict[str, Any]:
     )
     return {
         "is_reduced": one.table.shape != (one.rows, one.columns),
-        "columns": [heatmap.span(j, across, one.columns) for j in range(one.table.shape[1])],
+        "columns": [span(one.left, j, across, one.columns) for j in range(one.table.shape[1])],
         "rows": [
-            (heatmap.span(i, down, one.rows), [heatmap.number(float(value)) for value in row])
+            (
+                span(one.top, i, down, one.rows),
+                [spoken(heatmap.written(float(value), one.dtype), one) for value in row],
+            )
             for i, row in enumerate(one.table)
         ],
     }
 
 
-def cell(found: Closeup, cursor: Cursor | None) -> dict[str, Any] | None:
-    """The arithmetic of the lit cell, and what is known of its row."""
-    if cursor is None:
+def span(start: int, index: int, block: int, size: int) -> str:
+    """The rows (or columns) that a row of a table stands for: "3", or "24–31"."""
+    first = start + index * block
+    last = min(first + block, start + size) - 1
+    return str(first) if first == last else f"{first}–{last}"
+
+
+# --- What there is one number of for each query ---------------------------------------------------
+
+
+def profile(
+    lse: np.ndarray | None, entropy: np.ndarray | None, seen: np.ndarray | None, cursor: Cursor | None
+) -> dict[str, Any] | None:
+    """Entropy and LSE over the queries: as plots, and as a table around the lit one."""
+    columns = [("LSE", lse), (_("entropy, in nats"), entropy), (_("keys it sees"), seen)]
+    there = [(name, values) for name, values in columns if values is not None]
+    n = len(there[0][1]) if there else 0
+    if n < 2:
         return None
-    one = cell_of(found.head, cursor.query, cursor.key)
-    lines = arithmetic.spelt(one, found.head)
-    if found.error is not None:
-        worst = float(found.error[cursor.query].max(initial=0.0))
-        lines.append(
-            arithmetic.Line(
-                _("error of the output"), _("the largest of this query"), heatmap.number(worst), "error"
-            )
-        )
+    query = cursor.query if cursor else 0
+    first = max(0, min(query - ROWS // 2, n - ROWS))
     return {
-        "query": cursor.query,
-        "key": cursor.key,
-        "positions": None
-        if (one.query_position, one.key_position) == (cursor.query, cursor.key)
-        else (one.query_position, one.key_position),
-        "lines": lines,
-        "row": [
-            (_("log-sum-exp"), heatmap.number(float(found.lse[cursor.query]))),
-            (_("entropy"), _("{nats} nats").format(nats=heatmap.number(float(found.entropy[cursor.query])))),
-            (_("keys it sees"), units.whole(int(found.seen[cursor.query]))),
+        "plots": list(plots(lse, entropy, seen)),
+        "columns": [name for name, _values in there],
+        "rows": [
+            (i, i == query, [heatmap.written(values[i], values.dtype) for _name, values in there])
+            for i in range(first, min(first + ROWS, n))
         ],
+        "is_cut": n > ROWS,
+        "count": n,
     }
 
 
-def plots(found: Closeup) -> list[dict[str, Any]]:
-    """Entropy and LSE over the queries."""
-    n = found.lse.size
-    if n < 2:
-        return []
-    step = max(1, n // POINTS)
-    at = range(0, n, step)
-    most = [math.log(seen) if seen else 0.0 for seen in found.seen[::step]]
+def plots(
+    lse: np.ndarray | None, entropy: np.ndarray | None, seen: np.ndarray | None
+) -> Iterable[dict[str, Any]]:
     queries = Axis(_("query"), units.tick)
-    entropy = [
-        Series(_("entropy of the weights"), points(at, found.entropy[::step]), has_marks=False),
-        Series(_("the most: ln of the keys it sees"), points(at, most), has_marks=False),
-    ]
-    lse = [Series("LSE", points(at, found.lse[::step]), has_marks=False)]
-    return [
-        plot(
-            _("Entropy of each row, in nats"), entropy, queries, Axis(_("nats"), units.tick, from_zero=True)
-        ),
-        plot(_("Log-sum-exp of each row"), lse, queries, Axis("LSE", units.tick)),
-    ]
+    if entropy is not None:
+        series = [Series(_("entropy of the weights"), points(entropy), has_marks=False)]
+        if seen is not None:
+            most = [math.log(count) if count else 0.0 for count in seen]
+            series.append(Series(_("the most: ln of the keys it sees"), points(most), has_marks=False))
+        nats = Axis(_("nats"), units.tick, from_zero=True)
+        yield plot(
+            _("Entropy of each row of weights"),
+            _("0: one key has all the weight. ln m: m keys share it evenly."),
+            series,
+            queries,
+            nats,
+        )
+    if lse is not None:
+        series = [Series("LSE", points(lse), has_marks=False)]
+        yield plot(
+            _("Log-sum-exp of each row of scores"),
+            _("What the softmax divides by, as a logarithm: ln Σ exp of the row’s masked scores."),
+            series,
+            queries,
+            Axis("LSE", units.tick),
+        )
 
 
-def points(at: Sequence[int], values: Any) -> list[tuple[float, float]]:
-    return [(float(x), float(y)) for x, y in zip(at, values, strict=True)]
+def points(values: Sequence[float] | np.ndarray) -> list[tuple[float, float]]:
+    step = max(1, len(values) // POINTS)
+    return [(float(i), float(values[i])) for i in range(0, len(values), step)]
 
 
-def plot(title: str, series: list[Series], x: Axis, y: Axis) -> dict[str, Any]:
+def plot(name: str, meaning: str, series: list[Series], x: Axis, y: Axis) -> dict[str, Any]:
     return {
-        "title": title,
-        "svg": lineplot.svg(series, x, y, title),
+        "title": name,
+        "meaning": meaning,
+        "svg": lineplot.svg(series, x, y, name),
         "legend": lineplot.legend(series) if len(series) > 1 else "",
     }
-
-
-def picture(one: Map, theme: str) -> bytes:
-    """The map as PNG: a pixel for each cell, masked ones seen through."""
-    dark = theme == "dark"
-    scale = scales.sequential if one.kind == "seq" else scales.diverging
-    palette = [scale(number * heatmap.STEPS / TOP, dark).rgb for number in range(TOP + 1)]
-    masked, wrong = (0, 0, 0), (255, 155, 144) if dark else (179, 37, 30)
-    return png.encode(one.levels, [*palette, masked, wrong], MASKED)

@@ -15,7 +15,9 @@ from kernels.registry import ENGINES
 from kernels.spec import RunSpec
 from lab import units
 from lab.form import fork
-from lab.runs import closeups, results, roofline
+from lab.runs import closeups, look, results, roofline
+from lab.runs.choice import FIELDS
+from lab.runs.heads import Head
 from lab.sharing import snippets
 from workers import runs
 from workers.models import Run, Status
@@ -60,8 +62,12 @@ def page(run: Run, request: HttpRequest) -> dict[str, Any]:
         "curl_needs_upload": fork.PLACEHOLDER in str(body["inputs"]),
     }
     if run.status == Status.SUCCEEDED:
-        context["can_look"] = closeups.can_look(run, spec)
-        return context | {"result": results.result(run, spec, request)}
+        waits = "wait" in request.GET
+        return context | {
+            "result": results.result(run, spec, request),
+            "look": look.section(run, spec, request, waits=waits),
+            "can_look": closeups.can_look(Head(run, spec, 0, 0)),
+        }
     return context | {"failure": failure(run)}
 
 
@@ -69,7 +75,7 @@ def links(run: Run, request: HttpRequest) -> dict[str, str]:
     """Every address that belongs to the run; a share key is carried along."""
     key = request.GET.get("key", "")
     keyed = {"key": key} if key else {}
-    asked = (*results.CHOICES, roofline.FIELD)
+    asked = (*FIELDS, roofline.FIELD)
     chosen = {name: request.GET.getlist(name) for name in asked if name in request.GET}
 
     def to(name: str, **query: Any) -> str:
@@ -81,9 +87,11 @@ def links(run: Run, request: HttpRequest) -> dict[str, str]:
         "permalink": request.build_absolute_uri(to("run")),
         "live": to("live", seen=run.status, **chosen),
         "cancel": to("cancel"),
-        "closeup": to("closeup", **{name: chosen[name] for name in results.OF_HEAD if name in chosen}),
         "steps": to("steps", **{name: chosen[name] for name in ("batch", "head", "row") if name in chosen}),
         "tiles": to("run-tiles", **{name: chosen[name] for name in ("batch", "head") if name in chosen}),
+        "look": to("look", **chosen),
+        "look_at": reverse("lab:look", kwargs={"run_id": run.id}),
+        "wait": "?" + urlencode({**chosen, **keyed, "wait": "1"}, doseq=True),
         "json": to("json"),
         "edit": f"{reverse('lab:home')}?{urlencode({'from': run.id, **keyed})}",
     }

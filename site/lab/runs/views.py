@@ -4,17 +4,17 @@ from contextlib import suppress
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.cache import patch_cache_control
 from django.views.decorators.http import require_POST, require_safe
 from rest_framework.renderers import JSONRenderer
 
 from api import preferences
-from api.computing import Busy
 from api.runs.representation import represent
 from kernels.spec import RunSpec
 from lab import arrays
 from lab.opening import open_run, run_view
-from lab.runs import closeups, panels, presentation, results
+from lab.runs import look, presentation, results
 from workers import runs
 from workers.models import Run, Status
 
@@ -42,53 +42,58 @@ def live(request: HttpRequest, run: Run) -> HttpResponse:
 
 @require_safe
 @run_view
+def look_at(request: HttpRequest, run: Run) -> HttpResponse:
+    """The part of the page that depends on which head is looked at; the address of the page follows it."""
+    spec = succeeded(run)
+    section = look.section(run, spec, request, waits=True)
+    context = {**presentation.about(run, request), "look": section}
+    response = render(request, "lab/runs/look.html", context)
+    address = page_address(request, run)
+    if not request.headers.get("HX-Current-URL", "").endswith(address):
+        response["HX-Push-Url"] = address
+    return response
+
+
+@require_safe
+@open_run
 def closeup(request: HttpRequest, run: Run) -> HttpResponse:
-    """The matrices of one head side by side, and the arithmetic of the cell that is lit."""
-    context = presentation.about(run, request)
-    spec: RunSpec = context["spec"]
-    choice = results.Choice.read(request.GET, spec, [], [])
-    context["pickers"] = results.pickers(choice, spec, [], [], request.GET)
-    try:
-        found = close_up(request, run)
-    except Busy as busy:
-        response = render(request, "lab/runs/close.html", {**context, "busy": busy.detail}, status=503)
-        response["Retry-After"] = str(busy.retry_after)
-        return response
-    link = panels.Links(run, request, choice.batch, choice.head)
-    return render(request, "lab/runs/close.html", {**context, "closeup": panels.section(found, spec, link)})
+    """Where this was a page of its own."""
+    return redirect(page_address(request, run) + "#look", permanent=True)
+
+
+def page_address(request: HttpRequest, run: Run) -> str:
+    """The page of the run, looked at as the query string says."""
+    address = reverse("lab:run", kwargs={"run_id": run.id})
+    return f"{address}?{request.GET.urlencode()}" if request.GET else address
 
 
 @require_safe
 @run_view
 def cell(request: HttpRequest, run: Run) -> HttpResponse:
     """The arithmetic of one cell, for the page that shows another one already."""
-    found = close_up(request, run)
-    context = {"cell": panels.cell(found, panels.cursor_of(found, request))}
-    return render(request, "lab/runs/cell.html", context)
+    found = look.cell(look.view(run, succeeded(run), request))
+    if found is None:
+        raise Http404
+    return render(request, "lab/runs/cell.html", {"cell": found})
 
 
 @require_safe
 @open_run
 def picture(request: HttpRequest, run: Run, map_name: str) -> HttpResponse:
     """A matrix as a picture, a pixel for each number or block of them. It never changes."""
-    one = close_up(request, run).maps.get(map_name)
-    if one is None or not one.levels.size:
+    one = look.picture(run, succeeded(run), request, map_name)
+    if one is None:
         raise Http404
-    response = HttpResponse(panels.picture(one, request.GET.get("theme", "")), content_type="image/png")
+    response = HttpResponse(one.picture(request.GET.get("theme", "")), content_type="image/png")
     patch_cache_control(response, private=True, max_age=DAY, immutable=True)
     return response
 
 
-def close_up(request: HttpRequest, run: Run) -> closeups.Closeup:
-    """The head that the query string names. Http404 where the run has none; Busy."""
-    spec = RunSpec.from_dict(run.spec)
-    if run.status != Status.SUCCEEDED or not closeups.can_look(run, spec):
+def succeeded(run: Run) -> RunSpec:
+    """What the run was, once it has results. Http404."""
+    if run.status != Status.SUCCEEDED:
         raise Http404
-    choice = results.Choice.read(request.GET, spec, [], [])
-    found = closeups.look(run, spec, choice.batch, choice.head, request)
-    if found is None:
-        raise Http404
-    return found
+    return RunSpec.from_dict(run.spec)
 
 
 @require_POST

@@ -180,39 +180,43 @@ def test_every_result_of_the_contract_has_its_place():
     assert all(offers.result_name(name) != name or name in {"out"} for name in shown if "_" in name)
 
 
+def held_of(page):
+    """{(query, key): (what is said, what is drawn)} of the held tokens."""
+    figure = re.search(r'data-map="held".*?</figure>', page, re.DOTALL)[0]
+    cells = re.findall(r'aria-label="query (\d), key (\d): (yes|no)"[^>]*>(.)</a>', figure)
+    return {(int(i), int(j)): (word, dot) for i, j, word, dot in cells}
+
+
 def test_booleans_are_dots_in_the_map_and_words_for_those_who_do_not_see_it(show):
     held = np.tril(np.ones((1, 2, 4, 4), bool))
     held[0, 1] = False
-    page = show("?head=0", results={"held": held}, heads=2, kv_heads=2)
-    drawn = re.findall(r"<title>query (\d), key (\d): (yes|no)</title></rect><text [^>]*>(.)</text>", page)
-    assert {(i, j): (word, dot) for i, j, word, dot in drawn} == {
-        (str(i), str(j)): ("yes", "●") if j <= i else ("no", "·") for i in range(4) for j in range(4)
+    page = show("?from=run&head=0", results={"held": held}, heads=2, kv_heads=2)
+    assert held_of(page) == {
+        (i, j): ("yes", "●") if j <= i else ("no", "·") for i in range(4) for j in range(4)
     }
-    twin = table(page, "Held tokens")
-    assert twin[2] == ["1", "yes", "yes", "no", "no"]
-    assert re.findall(r'class="legend-step [^"]*">([^<]+)<', page) == ["· no", "● yes"]
-    other = show("?head=1", results={"held": held}, heads=2, kv_heads=2)
-    assert "key 0: yes" not in other
+    other = show("?from=run&head=1", results={"held": held}, heads=2, kv_heads=2)
+    assert set(held_of(other).values()) == {("no", "·")}
 
 
-def test_large_maps_of_booleans_say_what_a_cell_stands_for():
-    from lab import heatmap
-    from lab.runs import results
+def test_large_maps_of_booleans_say_what_a_pixel_stands_for(monkeypatch):
+    from lab.runs import maps, panels
 
+    monkeypatch.setattr(maps, "PIXELS", 64)
     values = np.zeros((130, 130), bool)
     values[129, 0] = True
-    found = heatmap.figure(values, "seq")
-    assert found.words(found.values[43, 0]) == "yes"
-    assert int(found.values.sum()) == 1
-    assert "whether any of the 3 × 3" in results.map_caption(found)
+    found = maps.whole("held", "seq", values)
+    assert (found.levels == maps.TOP).sum() == 1
+    assert found.levels[43, 0] == maps.TOP
+    assert "whether any of those that it stands for is a yes" in panels.reduction(found)
+    assert panels.table(found)["rows"][-1][1][0] == "yes"
 
 
 def test_query_heads_show_what_is_of_the_key_head_that_they_share(show):
     held = np.zeros((1, 2, 4, 4), bool)
     held[0, 1] = True
     for head, word in ((0, "no"), (1, "no"), (2, "yes"), (3, "yes")):
-        page = show(f"?head={head}", results={"held": held}, heads=4, kv_heads=2)
-        assert set(re.findall(r"key \d: (yes|no)", page)) == {word}
+        page = show(f"?from=run&head={head}", results={"held": held}, heads=4, kv_heads=2)
+        assert {said for said, _dot in held_of(page).values()} == {word}
 
 
 def test_numbers_of_each_query_stand_beside_its_output(show):
@@ -238,9 +242,9 @@ def test_integers_are_integers_and_a_table_of_their_own(show):
         ["query", "0", "1"], ["0", "0", "7"], ["1", "3", "1"], ["2", "15", "2"], ["3", "4", "4"]
     ]  # fmt: skip
     assert "a row for each query, a column for each round" in page
-    choices = re.search(r'<nav class="picker" aria-label="Table">(.*?)</nav>', page, re.DOTALL)[1]
+    choices = re.search(r'<nav class="picker" aria-label="Table"[^>]*>(.*?)</nav>', page, re.DOTALL)[1]
     assert re.findall(r">([^<]+)</a>", choices) == ["Output", "State", "Normaliser", "Buckets of the queries"]
-    assert 'href="?table=state#matrices"' in choices
+    assert 'href="?table=state#look"' in choices
     normaliser = show("?table=normaliser", results=results)
     assert table(normaliser, "Normaliser")[1:] == [["0", "1.5000"], ["1", "2.5000"]]
 
