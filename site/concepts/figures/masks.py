@@ -64,7 +64,8 @@ def allowed_by(queries: int, keys: int, rules: Rules, corner: str = "bottom_righ
     shift = keys - queries if corner == "bottom_right" else 0
     ahead = np.arange(keys)[None, :] - np.arange(queries)[:, None] - shift
     reach = np.abs(ahead) < rules.window
-    return (ahead <= 0 if rules.is_causal else True) & reach & (np.arange(keys) < rules.real)[None, :]
+    in_order = ahead <= 0 if rules.is_causal else np.ones_like(reach)
+    return np.asarray(in_order & reach & (np.arange(keys) < rules.real))
 
 
 def scores_of(queries: int, keys: int) -> np.ndarray:
