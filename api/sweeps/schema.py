@@ -53,6 +53,7 @@ FIGURE_SCHEMAS: dict[str, JsonSchema] = {
     "peak_bytes": COUNT,
     "predicted_bytes": COUNT,
     "traffic_bytes": {**COUNT, "description": "Read and written."},
+    "bytes_min": {**COUNT, "description": "The least that must be read and written."},
     "flops": COUNT,
     "max_abs_err": nullable(ResultNumber),
     "bound": nullable(ResultNumber),
@@ -103,19 +104,25 @@ Exponent = component(
                 "description": "Of the logarithms; null with two points, or where nothing varies.",
             },
             "points": {"type": "integer", "minimum": 2},
+            "standard_error": {
+                "type": "number",
+                "nullable": True,
+                "description": "Of the exponent; null with two points.",
+            },
         },
-        required=("over", "at", "quantity", "exponent", "r_squared", "points"),
+        required=("over", "at", "quantity", "exponent", "r_squared", "points", "standard_error"),
     ),
 )
 SWEEP_FIELDS = (
-    "id", "status", "progress", "created_at", "finished_at", "expires_at", "body", "vary", "refused", "runs",
-    "exponents",
+    "id", "url", "status", "progress", "created_at", "finished_at", "expires_at", "body", "vary", "refused",
+    "runs", "exponents",
 )  # fmt: skip
 SweepDocument = component(
     "Sweep",
     closed(
         {
             "id": {"type": "string"},
+            "url": {**runs.URL, "description": "The page, which opens for whoever has its address."},
             "status": choice(*Sweep.STATUSES),
             "progress": closed(
                 {"done": {"type": "integer"}, "total": {"type": "integer"}}, required=("done", "total")

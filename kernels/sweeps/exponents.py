@@ -10,17 +10,20 @@ from typing import Any
 
 from kernels.sweeps.points import is_axis
 
-QUANTITIES = ("peak_bytes", "predicted_bytes", "traffic_bytes", "flops", "median_ns")
+QUANTITIES = ("peak_bytes", "predicted_bytes", "traffic_bytes", "flops", "median_ns", "max_abs_err")
 
 
 @dataclass(frozen=True)
 class PowerLaw:
     """y ≈ c·x^exponent through ``points`` points. ``r_squared`` is of the logarithms: the share of their
-    variance that the line explains; None where any line would (two points), or there is none to explain."""
+    variance that the line explains; None where any line would (two points), or there is none to explain.
+    ``standard_error`` is that of the exponent: the spread of the points around the line, carried over to its
+    slope; None with two points, which leave no spread."""
 
     exponent: float
     r_squared: float | None
     points: int
+    standard_error: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -39,7 +42,8 @@ def fit_power(pairs: Sequence[tuple[float, float]]) -> PowerLaw | None:
     total = sum((y - mean_y) ** 2 for _x, y in logs)
     missed = sum((y - mean_y - slope * (x - mean_x)) ** 2 for x, y in logs)
     explained = None if len(logs) == 2 or total < 1e-18 else max(0.0, 1 - missed / total)
-    return PowerLaw(slope, explained, len(logs))
+    uncertain = None if len(logs) == 2 else math.sqrt(missed / (len(logs) - 2) / spread)
+    return PowerLaw(slope, explained, len(logs), uncertain)
 
 
 def exponents(points: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[dict[str, Any]]:

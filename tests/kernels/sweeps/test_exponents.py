@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from kernels.estimate import estimate
@@ -24,6 +25,15 @@ def test_r_squared_is_the_share_that_the_line_explains():
     law = fit_power(pairs)
     assert law.exponent == pytest.approx(1)
     assert law.r_squared == pytest.approx(1 - (2 / 3) / (8 / 3))
+
+
+def test_how_sure_an_exponent_is_agrees_with_numpy():
+    x, y = np.array([1.0, 2, 3, 5, 8, 13]), np.array([2.1, 3.7, 6.6, 9.1, 17.9, 24.2])
+    (slope, _), covariance = np.polyfit(np.log(x), np.log(y), 1, cov=True)
+    law = fit_power(list(zip(x, y, strict=True)))
+    assert law.exponent == pytest.approx(slope)
+    assert law.standard_error == pytest.approx(math.sqrt(covariance[0, 0]))
+    assert fit_power([(1, 3), (2, 6)]).standard_error is None
 
 
 def test_two_points_explain_nothing_and_one_is_no_line():
