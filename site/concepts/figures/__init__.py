@@ -50,7 +50,6 @@ class Links:
 
 
 def registry() -> dict[str, Figure]:
-    from concepts.figures import average, by_hand, compass, masks
+    from concepts.figures import average, by_hand, compass
 
-    figures = (average.FIGURE, by_hand.FIGURE, compass.FIGURE, masks.FIGURE, masks.ALIGNMENT)
-    return {figure.name: figure for figure in figures}
+    return {figure.name: figure for figure in (average.FIGURE, by_hand.FIGURE, compass.FIGURE)}

@@ -9,7 +9,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -26,6 +26,7 @@ SHAPES = (  # around (0, 0), about as large as one another; as many as static/cs
     "M0 5.4l5 -9h-10z",
     "M-1.6 -5h3.2v3.4h3.4v3.2h-3.4v3.4h-3.2v-3.4h-3.4v-3.2h3.4z",
 )
+CROSS = "M-4 -4L4 4M4 -4L-4 4"
 MOST_TICKS = 7
 # What static/css/components.css says of the classes, on a light page: for files, which no stylesheet reaches.
 COLORS = ("#5f2d94", "#b4560f", "#0a7a5c", "#1459a8", "#a02c6b", "#5d5a12")
@@ -35,6 +36,8 @@ PAINT = {
     "axis": 'fill="#57515f"',
     "line": 'fill="none" stroke="{color}" stroke-width="2" stroke-linejoin="round"',
     "mark": 'fill="{color}" stroke="#ffffff" stroke-width="1.2"',
+    "hollow": 'fill="#ffffff" stroke="{color}" stroke-width="1.2"',
+    "absent": 'fill="none" stroke="#b3251e" stroke-width="2"',
     "dashed": 'stroke-dasharray="5 4"',
 }
 BARE_DASHES = ("", "9 3", "2 3", "9 3 2 3", "14 4", "5 5")
@@ -44,13 +47,15 @@ LINE = 20  # height of a line of the legend, in pixels
 
 @dataclass(frozen=True)
 class Axis:
-    """`name` with its unit; `write` makes the text of a tick. `base` is that of a logarithm's ticks."""
+    """`name` with its unit; `write` makes the text of a tick. `base` is that of a logarithm's ticks; `at`:
+    where ticks are to be, if not at round numbers."""
 
     name: str
     write: Callable[[float], str]
     is_log: bool = False
     base: int = 10
     from_zero: bool = False
+    at: Sequence[float] = ()
 
     def can_show(self, value: float) -> bool:
         return math.isfinite(value) and (not self.is_log or value >= SMALLEST)
@@ -58,13 +63,30 @@ class Axis:
 
 @dataclass(frozen=True)
 class Series:
-    """Points in the order in which a line joins them; of a bare curve the points have no marks."""
+    """Points in the order in which a line joins them; of a bare curve the points have no marks, and what is
+    dashed has hollow ones.
+
+    `titles` and `links` (each for every point, or none) are what a mark says and where it leads. `number` is
+    that of the colour and the shape, for series that belong together; None: their place in the plot. Only one
+    of them needs a name, for the legend."""
 
     name: str
     points: Sequence[Point]
     is_joined: bool = True
     is_dashed: bool = False
     has_marks: bool = True
+    titles: Sequence[str] = ()
+    links: Sequence[str] = ()
+    number: int | None = None
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A place on the x axis where there should have been a number; `title` says why there is none."""
+
+    x: float
+    title: str
+    link: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,51 +107,73 @@ class Scale:
         return math.log(value) if self.axis.is_log else value
 
     @property
-    def ticks(self) -> list[float]:
+    def ticks(self) -> Sequence[float]:
+        if self.axis.at:
+            return self.axis.at
         found = log_ticks(self.low, self.high, self.axis.base) if self.axis.is_log else None
         return found or linear_ticks(self.low, self.high)
 
 
-def svg(series: Sequence[Series], x: Axis, y: Axis, label: str) -> SafeString:
+def svg(series: Sequence[Series], x: Axis, y: Axis, label: str, absent: Sequence[Absent] = ()) -> SafeString:
     """The plot; `label` says in words what it shows. What an axis cannot show (0 on a logarithm) is left
-    out."""
+    out. A plot with links is a group of them and no picture, of whose parts nobody would be told."""
     shown = [
-        [point for point in one.points if x.can_show(point[0]) and y.can_show(point[1])] for one in series
+        [at for at, (a, b) in enumerate(one.points) if x.can_show(a) and y.can_show(b)] for one in series
     ]
-    across = scale(x, [point[0] for points in shown for point in points], LEFT, WIDTH - RIGHT)
-    up = scale(y, [point[1] for points in shown for point in points], HEIGHT - BOTTOM, TOP)
+    points = [one.points[at] for one, kept in zip(series, shown, strict=True) for at in kept]
+    missing = [one for one in absent if x.can_show(one.x)]
+    places = [*(a for a, _b in points), *(one.x for one in missing), *x.at]
+    across = scale(x, places, LEFT, WIDTH - RIGHT)
+    up = scale(y, [b for _a, b in points], HEIGHT - BOTTOM, TOP)
     lines = [
-        draw(number, one, points, across, up)
-        for number, (one, points) in enumerate(zip(series, shown, strict=True))
+        draw(colour_of(number, one), one, kept, across, up)
+        for number, (one, kept) in enumerate(zip(series, shown, strict=True))
     ]
-    head = '<svg class="lineplot" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" aria-label="{2}">'
-    return format_html(head + "{3}{4}</svg>", WIDTH, HEIGHT, label, frame(across, up), join(lines))
+    crosses = (linked(one.link, cross(one, across), one.title) for one in missing)
+    has_links = any(one.links for one in series) or any(one.link for one in missing)
+    head = '<svg class="lineplot" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="{2}" aria-label="{3}">'
+    return format_html(
+        head + "{4}{5}</svg>",
+        WIDTH,
+        HEIGHT,
+        "group" if has_links else "img",
+        label,
+        frame(across, up),
+        join([*lines, *crosses]),
+    )
 
 
-def document(series: Sequence[Series], x: Axis, y: Axis, label: str) -> SafeString:
-    """The plot and below it the names of its series, as an SVG with colours of its own."""
-    height = HEIGHT + LINE * len(series) + 6
+def document(
+    series: Sequence[Series], x: Axis, y: Axis, label: str, absent: Sequence[Absent] = ()
+) -> SafeString:
+    """The plot and below it the names of its series, as an SVG with colours of its own and without links."""
+    named = [(colour_of(number, one), one) for number, one in enumerate(series) if one.name]
+    height = HEIGHT + LINE * len(named) + 6
     names = format_html_join(
         "",
         '<g transform="translate({0} {1})">{2}<text class="tick" x="16" y="4.5">{3}</text></g>',
         (
-            (LEFT + 9, HEIGHT + LINE * number + 8, key_paths(number, one), one.name)
-            for number, one in enumerate(series)
+            (LEFT + 9, HEIGHT + LINE * row + 8, key_paths(number, one), one.name)
+            for row, (number, one) in enumerate(named)
         ),
     )
-    inner = str(svg(series, x, y, label)).partition(">")[2].removesuffix("</svg>")
+    plain = [replace(one, links=()) for one in series]
+    drawn = svg(plain, x, y, label, [replace(one, link="") for one in absent])
+    inner = str(drawn).partition(">")[2].removesuffix("</svg>")
     head = (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}"'
         ' font-family="sans-serif" font-size="13" role="img"><title>{2}</title>'
         '<rect width="{0}" height="{1}" fill="#ffffff"/>{3}{4}</svg>'
     )
-    drawn = format_html(head, WIDTH, height, label, SafeString(inner), names)
-    return SafeString(re.sub(r'class="([^"]*)"', painted, drawn))
+    whole = format_html(head, WIDTH, height, label, SafeString(inner), names)
+    return SafeString(re.sub(r'class="([^"]*)"', painted, whole))
 
 
 def painted(match: re.Match[str]) -> str:
     """What a stylesheet would say of some classes, as attributes."""
     classes = match[1].split()
+    if {"mark", "dashed"} <= set(classes):
+        classes = ["hollow", *(name for name in classes if name not in ("mark", "dashed"))]
     number = next((int(name[7:]) for name in classes if name.startswith("series-")), 1) - 1
     found = [PAINT[name].format(color=COLORS[number]) for name in classes if name in PAINT]
     if "bare" in classes and BARE_DASHES[number] and "dashed" not in classes:
@@ -137,25 +181,51 @@ def painted(match: re.Match[str]) -> str:
     return " ".join(found)
 
 
-def draw(number: int, one: Series, points: Sequence[Point], across: Scale, up: Scale) -> SafeString:
-    """One series: its line below its marks, each mark with its numbers as a title."""
-    at = [(across(a), up(b)) for a, b in points]
+def draw(number: int, one: Series, kept: Sequence[int], across: Scale, up: Scale) -> SafeString:
+    """One series: its line below its marks, each mark with its numbers as a title. `kept`: which points are
+    shown."""
+    at = [(across(one.points[place][0]), up(one.points[place][1])) for place in kept]
     path: str = ""
     if one.is_joined and len(at) > 1:
         route = "L".join(f"{a:.1f} {b:.1f}" for a, b in at)
         path = format_html('<path class="line {}" d="M{}"/>', classes(number, one), route)
     if not one.has_marks:
         return join([path])
-    titles = (f"{one.name}: {across.axis.write(a)}, {up.axis.write(b)}" for a, b in points)
-    marks = format_html_join(
-        "",
-        '<path class="mark {}" transform="translate({} {})" d="{}"><title>{}</title></path>',
-        (
-            (classes(number, one), f"{a:.1f}", f"{b:.1f}", SHAPES[number % len(SHAPES)], title)
-            for (a, b), title in zip(at, titles, strict=True)
-        ),
+    marks = []
+    for place, (a, b) in zip(kept, at, strict=True):
+        x, y = one.points[place]
+        title = one.titles[place] if one.titles else f"{one.name}: {across.axis.write(x)}, {up.axis.write(y)}"
+        mark = format_html(
+            '<path class="mark {}" transform="translate({} {})" d="{}"><title>{}</title></path>',
+            classes(number, one),
+            f"{a:.1f}",
+            f"{b:.1f}",
+            SHAPES[number % len(SHAPES)],
+            title,
+        )
+        marks.append(linked(one.links[place] if one.links else "", mark, title))
+    return join([path, *marks])
+
+
+def linked(address: str, mark: SafeString, title: str) -> SafeString:
+    """A mark that leads somewhere. No stop for the Tab key: the table behind the plot has the same links."""
+    if not address:
+        return mark
+    return format_html('<a href="{}" aria-label="{}" tabindex="-1">{}</a>', address, title, mark)
+
+
+def cross(one: Absent, across: Scale) -> SafeString:
+    return format_html(
+        '<path class="absent" transform="translate({} {})" d="{}"><title>{}</title></path>',
+        f"{across(one.x):.1f}",
+        HEIGHT - BOTTOM,
+        CROSS,
+        one.title,
     )
-    return join([path, marks])
+
+
+def colour_of(number: int, one: Series) -> int:
+    return number if one.number is None else one.number
 
 
 def frame(across: Scale, up: Scale) -> SafeString:
@@ -189,7 +259,7 @@ def frame(across: Scale, up: Scale) -> SafeString:
 
 def legend(series: Sequence[Series]) -> SafeString:
     """Which line or mark is whose."""
-    items = ((key(number, one), one.name) for number, one in enumerate(series))
+    items = ((key(colour_of(n, one), one), one.name) for n, one in enumerate(series) if one.name)
     return format_html('<ul class="lineplot-legend">{}</ul>', format_html_join("", "<li>{} {}</li>", items))
 
 
