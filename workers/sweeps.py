@@ -17,6 +17,7 @@ from django.db import transaction
 from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 
+from kernels.estimate import Estimate
 from kernels.spec import FieldProblem, ParsedRun
 from workers import artifacts, events, limits, quotas, runs
 from workers.models import ACTIVE, Run, Status, Sweep
@@ -32,7 +33,11 @@ class Point:
     values: Mapping[str, Any]
     parsed: ParsedRun
     queue: str
-    predicted_seconds: float
+    cost: Estimate
+
+    @property
+    def predicted_seconds(self) -> float:
+        return self.cost.predicted_seconds
 
 
 # --- For callers -----------------------------------------------------------------------------
@@ -41,7 +46,7 @@ class Point:
 def admit(values: Mapping[str, Any], parsed: ParsedRun, budget_seconds: int) -> Point:
     """The point, priced. Raises limits.Refused."""
     cost = limits.admit(parsed.spec, budget_seconds)
-    return Point(values, parsed, limits.queue_for(parsed.spec), cost.predicted_seconds)
+    return Point(values, parsed, limits.queue_for(parsed.spec), cost)
 
 
 def prepare(
@@ -61,7 +66,7 @@ def prepare(
     quotas.QuotaExceeded, having written and charged nothing.
     """
     ordered = sorted(points, key=lambda point: point.predicted_seconds)
-    _refuse_too_much(ordered, owner)
+    refuse_too_much(ordered, owner)
     for queue in {point.queue for point in ordered}:
         runs.refuse_when_full(queue)
     if Run.objects.filter(WAITING, sweep__isnull=False).count() >= settings.MAX_QUEUED:
@@ -86,6 +91,25 @@ def prepare(
     for point, draft in zip(ordered, drafts, strict=True):
         artifacts.save_submitted(draft, point.parsed.arrays)
     return sweep
+
+
+def refuse_too_much(points: Sequence[Point], owner: str) -> None:
+    """What is more than a whole window has will not fit tomorrow either. Raises limits.Refused."""
+    if owner:
+        return
+    needed = quotas.amounts(sum(point.predicted_seconds for point in points), len(points))
+    problems = [
+        FieldProblem(
+            "/vary",
+            "too-much-at-once",
+            f"the points are {amount:,.0f} {quota.unit} together, but without a token an address may use "
+            f"{quota.limit:g} per {quota.window_seconds} s: vary less, or {quota.remedy}",
+        )
+        for quota, amount in zip(quotas.quotas(), needed, strict=True)
+        if amount > quota.limit
+    ]
+    if problems:
+        raise limits.Refused(problems)
 
 
 def record(sweep: Sweep) -> None:
@@ -121,6 +145,15 @@ def points(sweep: Sweep) -> list[Run]:
 def with_progress(sweeps: QuerySet[Sweep]) -> QuerySet[Sweep]:
     """The same with `active`: how many points have not ended."""
     return sweeps.annotate(active=Count("points", filter=Q(points__status__in=ACTIVE)))
+
+
+def ahead(sweep: Sweep, following: Run) -> int:
+    """How many go before the point that comes next: others that are queued; and, where it still waits for its
+    turn, points of earlier sweeps of the same caller."""
+    if following.queued_at is not None:
+        return runs.ahead(following)
+    earlier = Q(created_at=sweep.created_at, sweep__lt=sweep.id) | Q(created_at__lt=sweep.created_at)
+    return _points_of(sweep.owner, sweep.caller).filter(earlier, status__in=ACTIVE).count()
 
 
 def cancel(sweep_id: str) -> Sweep:
@@ -163,9 +196,7 @@ def go_on(owner: str, caller: str) -> int:
 
     Two that do so at the same moment may send one too many, but none twice.
     """
-    mine = Run.objects.filter(sweep__isnull=False, owner=owner)
-    if not owner:
-        mine = mine.filter(caller=caller)
+    mine = _points_of(owner, caller)
     free = settings.SWEEP_POINTS_AT_ONCE - mine.filter(UNDER_WAY).count()
     following = mine.filter(WAITING).order_by("created_at", "sweep_id", "position")
     return sum(map(_send, following[: max(0, free)]))
@@ -190,6 +221,12 @@ def expire() -> int:
 # --- Inside ----------------------------------------------------------------------------------
 
 
+def _points_of(owner: str, caller: str) -> QuerySet[Run]:
+    """Those of all sweeps of one caller."""
+    mine = Run.objects.filter(sweep__isnull=False, owner=owner)
+    return mine if owner else mine.filter(caller=caller)
+
+
 def _draft(point: Point, owner: str, caller: str, budget_seconds: int) -> Run:
     draft = runs.new(point.parsed.spec, point.queue, owner, caller, budget_seconds)
     draft.predicted_seconds, draft.queued_at = point.predicted_seconds, None
@@ -198,25 +235,6 @@ def _draft(point: Point, owner: str, caller: str, budget_seconds: int) -> Run:
 
 def _amounts(drafts: Sequence[Run]) -> tuple[float, int]:
     return sum(draft.predicted_seconds for draft in drafts), len(drafts)
-
-
-def _refuse_too_much(ordered: Sequence[Point], owner: str) -> None:
-    """What is more than a whole window has will not fit tomorrow either."""
-    if owner:
-        return
-    needed = quotas.amounts(sum(point.predicted_seconds for point in ordered), len(ordered))
-    problems = [
-        FieldProblem(
-            "/vary",
-            "too-much-at-once",
-            f"the points are {amount:,.0f} {quota.unit} together, but without a token an address may use "
-            f"{quota.limit:g} per {quota.window_seconds} s: vary less, or {quota.remedy}",
-        )
-        for quota, amount in zip(quotas.quotas(), needed, strict=True)
-        if amount > quota.limit
-    ]
-    if problems:
-        raise limits.Refused(problems)
 
 
 def _send(run: Run) -> bool:

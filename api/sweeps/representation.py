@@ -4,16 +4,18 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 
+from api.grading.reports import to_csv
 from api.runs.sharing import page_url
+from api.sweeps import sharing
 from kernels.sweeps.exponents import exponents
 from workers import sweeps
 from workers.models import Run, Status, Sweep
 
 FIGURES = (
-    "median_ns", "representative", "peak_bytes", "predicted_bytes", "traffic_bytes", "flops", "max_abs_err",
-    "bound",
+    "median_ns", "representative", "peak_bytes", "predicted_bytes", "traffic_bytes", "bytes_min", "flops",
+    "max_abs_err", "bound",
 )  # fmt: skip
 
 
@@ -24,34 +26,33 @@ def represent(sweep: Sweep, request: HttpRequest) -> dict[str, Any]:
     figured = [(sweep.values[run.position], figures(run)) for run in points if run.status == Status.SUCCEEDED]
     ended = [run.finished_at for run in points if run.finished_at]
     return {
-        **_head(sweep, active),
+        **_head(sweep, active, request),
         "finished_at": None if active else max(ended, default=None),
         "runs": [_point(sweep, run, request) for run in points],
         "exponents": exponents(figured),
     }
 
 
-def represent_in_list(sweep: Sweep) -> dict[str, Any]:
+def represent_in_list(sweep: Sweep, request: HttpRequest) -> dict[str, Any]:
     """The sweep without its points; it comes from `sweeps.with_progress`."""
-    return {**_head(sweep, sweep.active), "finished_at": None, "runs": None, "exponents": None}  # type: ignore[attr-defined]
+    active: int = sweep.active  # type: ignore[attr-defined]
+    return {**_head(sweep, active, request), "finished_at": None, "runs": None, "exponents": None}
 
 
 def figures(run: Run) -> dict[str, Any]:
     """What is plotted of a point; each null until it has succeeded, or where there is none."""
     found = run.result or {}
-    timing, memory, traffic = (found.get(name) or {} for name in ("timing", "memory", "traffic"))
-    numerics, read, written = (
-        found.get("numerics") or {},
-        traffic.get("bytes_read"),
-        traffic.get("bytes_written"),
-    )
+    parts = ("timing", "memory", "traffic", "cost", "numerics")
+    timing, memory, traffic, cost, numerics = (found.get(name) or {} for name in parts)
+    read, written = traffic.get("bytes_read"), traffic.get("bytes_written")
     values = (
         timing.get("median_ns"),
         timing.get("representative"),
         memory.get("peak_bytes"),
         memory.get("predicted_bytes"),
         None if read is None or written is None else read + written,
-        (found.get("cost") or {}).get("flops"),
+        cost.get("bytes_min"),
+        cost.get("flops"),
         numerics.get("max_abs_err"),
         numerics.get("bound"),
     )
@@ -71,6 +72,13 @@ def rows(sweep: Sweep) -> list[dict[str, Any]]:
     ]
 
 
+def csv_response(sweep: Sweep) -> HttpResponse:
+    """The table as a file."""
+    text = to_csv(columns(sweep), map(as_cells, rows(sweep)))
+    headers = {"Content-Disposition": f'attachment; filename="{sweep.id}.csv"'}
+    return HttpResponse(text, content_type="text/csv; charset=utf-8", headers=headers)
+
+
 def as_cells(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row for CSV, where a value may be no list and no object."""
     return {
@@ -81,10 +89,11 @@ def as_cells(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _head(sweep: Sweep, active: int) -> dict[str, Any]:
+def _head(sweep: Sweep, active: int, request: HttpRequest) -> dict[str, Any]:
     total = len(sweep.values)
     return {
         "id": sweep.id,
+        "url": sharing.page_url(sweep, request),
         "status": Sweep.CANCELED if sweep.canceled_at else Sweep.RUNNING if active else Sweep.FINISHED,
         "progress": {"done": total - active, "total": total},
         "created_at": sweep.created_at,

@@ -1,7 +1,8 @@
 """From a request body to a sweep of queued runs."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from api import idempotency
@@ -17,6 +18,26 @@ from workers.limits import Refused
 from workers.models import Sweep
 
 
+@dataclass(frozen=True)
+class Examined:
+    """A sweep of which every point was parsed and priced; `refused`: what is wrong with others, by number."""
+
+    asked: SweepRequest
+    points: Sequence[sweeps.Point]
+    refused: Mapping[int, Sequence[FieldProblem]]
+    are_too_costly: bool  # all of the refused, and nothing else is wrong with them
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether the points that can be run are to be, without the others."""
+        readable = all(p.status != MALFORMED for problems in self.refused.values() for p in problems)
+        return not self.refused or bool(self.asked.skip_refused and self.points and readable)
+
+    def problems(self) -> list[FieldProblem]:
+        """What is wrong with it, told of the body of the sweep; nothing where it can go on."""
+        return [] if self.can_go_on else blame(self.asked, self.refused)
+
+
 def submit_sweep_body(
     body: object, *, caller: Caller, key: idempotency.Key | None = None
 ) -> tuple[Sweep, bool]:
@@ -29,25 +50,22 @@ def submit_sweep_body(
 
     def prepare() -> Sweep:
         with place():
-            asked = parse_sweep(body)
-            points, refused = _admitted(asked, caller)
-        return sweeps.prepare(
-            points,
-            body=_storable(_described(asked.body, points[0].parsed)),
-            vary=_storable(asked.vary),
-            refused=_storable(refused),
-            owner=caller.owner,
-            caller=caller.address,
-            budget_seconds=caller.budget_seconds,
-        )
+            examined = examine(body, caller)
+        return _prepared(examined, caller)
 
     return once(key, prepare, sweeps)
 
 
-def _admitted(asked: SweepRequest, caller: Caller) -> tuple[list[sweeps.Point], list[dict[str, Any]]]:
-    """The points that can be run, at least one, and those that are left out because the caller said so."""
+def submit_examined(examined: Examined, caller: Caller) -> Sweep:
+    """Charge the caller and queue the points. Raises as `submit_sweep_body`."""
+    return once(None, lambda: _prepared(examined, caller), sweeps)[0]
+
+
+def examine(body: object, caller: Caller) -> Examined:
+    """Parse and price every point. Raises kernels.spec.SpecError where `body` is no sweep."""
+    asked = parse_sweep(body)
     points: list[sweeps.Point] = []
-    found: dict[int, tuple[FieldProblem, ...]] = {}
+    found: dict[int, Sequence[FieldProblem]] = {}
     too_costly, sent, load_upload = set(), 0, store.loader(caller)
     for index, point in enumerate(asked.points):
         try:
@@ -62,14 +80,27 @@ def _admitted(asked: SweepRequest, caller: Caller) -> tuple[list[sweeps.Point], 
             sent += sum(array.size for array in parsed.arrays.values())
         if sent > MAX_SENT:  # in uploads: of what is in the body parse_sweep has told
             raise SpecError([FieldProblem("", "too-large", too_much(len(asked.points)), TOO_LARGE)])
-    readable = all(problem.status != MALFORMED for problems in found.values() for problem in problems)
-    if found and not (asked.skip_refused and points and readable):
-        problems = blame(asked, found)
-        raise Refused(problems) if too_costly == found.keys() else SpecError(problems)
-    return points, [
-        {"values": asked.points[index].values, "errors": [_error(problem) for problem in problems]}
-        for index, problems in found.items()
+    return Examined(asked, points, found, too_costly == found.keys())
+
+
+def _prepared(examined: Examined, caller: Caller) -> Sweep:
+    problems = examined.problems()
+    if problems:
+        raise Refused(problems) if examined.are_too_costly else SpecError(problems)
+    asked, points = examined.asked, examined.points
+    refused = [
+        {"values": asked.points[index].values, "errors": [_error(problem) for problem in found]}
+        for index, found in examined.refused.items()
     ]
+    return sweeps.prepare(
+        points,
+        body=_storable(_described(asked.body, points[0].parsed)),
+        vary=_storable(asked.vary),
+        refused=_storable(refused),
+        owner=caller.owner,
+        caller=caller.address,
+        budget_seconds=caller.budget_seconds,
+    )
 
 
 def _error(problem: FieldProblem) -> dict[str, str]:

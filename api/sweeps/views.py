@@ -1,6 +1,6 @@
 """/api/v1/sweeps: a run with some of its fields varied."""
 
-from typing import Any
+from functools import partial
 
 from django.http import Http404, HttpResponse
 from django.urls import reverse
@@ -10,7 +10,6 @@ from rest_framework.response import Response
 
 from api import idempotency, parsers, preferences
 from api.errors import Problem
-from api.grading.reports import to_csv
 from api.models import RUNS
 from api.openapi import PREFER, problems
 from api.pagination import newest_first
@@ -69,7 +68,8 @@ class SweepsView(SweepView):
     def get(self, request: Request) -> Response:
         caller = self.caller
         mine = Sweep.objects.none() if caller.is_anonymous else Sweep.objects.filter(owner=caller.owner)
-        return newest_first(self, sweeps.with_progress(mine), representation.represent_in_list)
+        represent = partial(representation.represent_in_list, request=request._request)
+        return newest_first(self, sweeps.with_progress(mine), represent)
 
     @extend_schema(
         operation_id="submit_sweep",
@@ -144,9 +144,7 @@ class SweepResultsView(SweepView):
         wanted = request.query_params.get("format", "json")
         if wanted not in ("json", "csv"):
             raise Problem(400, f"format must be json or csv, not {show(wanted)}.")
-        columns, rows = representation.columns(sweep), representation.rows(sweep)
         if wanted == "csv":
-            headers: dict[str, Any] = {"Content-Disposition": f'attachment; filename="{sweep.id}.csv"'}
-            text = to_csv(columns, map(representation.as_cells, rows))
-            return HttpResponse(text, content_type="text/csv; charset=utf-8", headers=headers)
+            return representation.csv_response(sweep)
+        columns, rows = representation.columns(sweep), representation.rows(sweep)
         return Response({"sweep": sweep.id, "columns": columns, "results": rows})

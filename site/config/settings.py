@@ -178,6 +178,7 @@ DATA_UPLOAD_MAX_NUMBER_FIELDS = 5_000
 
 # The address of a run's page (named, with `run_id`): the API's documents link to it.
 RUN_PAGE = "lab:run"
+SWEEP_PAGE = "lab:sweep"
 
 # --- Accounts ------------------------------------------------------------------------------
 

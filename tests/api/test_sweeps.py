@@ -42,7 +42,7 @@ def work(run_id, length=1):
         "timing": {"median_ns": 5.0 * length, "representative": False},
         "memory": {"peak_bytes": length**2, "predicted_bytes": 7},
         "traffic": {"bytes_read": length, "bytes_written": length},
-        "cost": {"flops": 3 * length**2},
+        "cost": {"flops": 3 * length**2, "bytes_min": 3 * length},
         "numerics": {"max_abs_err": 1e-7, "bound": 1e-6},
     }
     out = {"out": np.ones((1, 4), np.float32)}
@@ -248,11 +248,11 @@ def test_each_point_has_its_figures_and_lengths_their_exponents(api):
     assert sweep["finished_at"]
     assert sweep["runs"][1]["figures"] == {
         "median_ns": 80, "representative": False, "peak_bytes": 256, "predicted_bytes": 7,
-        "traffic_bytes": 32, "flops": 768, "max_abs_err": 1e-7, "bound": 1e-6,
+        "traffic_bytes": 32, "bytes_min": 48, "flops": 768, "max_abs_err": 1e-7, "bound": 1e-6,
     }  # fmt: skip
     laws = {law["quantity"]: law for law in sweep["exponents"]}
     assert {name: round(law["exponent"], 6) for name, law in laws.items()} == {
-        "peak_bytes": 2, "predicted_bytes": 0, "traffic_bytes": 1, "flops": 2,
+        "peak_bytes": 2, "predicted_bytes": 0, "traffic_bytes": 1, "flops": 2, "max_abs_err": 0,
     }  # fmt: skip
     assert (laws["flops"]["r_squared"], laws["flops"]["points"]) == (pytest.approx(1), 3)
 
