@@ -13,6 +13,7 @@ from kernels.rope import frequencies
 from kernels.spec.model import Rope
 
 ONLINE = ("unfinished", "block_not_rescaled")
+MASKING = ("zero_after", "added", "inverted", "finite", "plain")
 
 
 def mixed_rope(x: Array, positions: Array, *, theta: float = 10_000.0) -> Array:
@@ -72,9 +73,39 @@ def snippet_attention(
     if is_causal:
         mask = np.where(np.tri(n, dtype=bool), 0.0, -np.inf)
     scores = q @ k.T / np.sqrt(q.shape[1])
-    with np.errstate(invalid="ignore"):
-        if mask is not None:
-            scores = scores + mask
-        exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
-    weights = exponentials / exponentials.sum(axis=1, keepdims=True)
+    if mask is not None:
+        scores = scores + mask
+    weights = _softmax(scores)
     return weights @ v, weights
+
+
+def masked_weights(scores: Array, allowed: Array, mistake: str | None = None) -> Array:
+    """Weights [n, m] of softmax over the keys that are ``allowed`` (bool [n, m]); 0 in a row that sees none.
+    With a ``mistake``
+
+    * ``zero_after``: softmax over all keys, then the forbidden weights set to 0;
+    * ``added``: the mask added to the scores as 1 and 0;
+    * ``inverted``: what is allowed taken for what is forbidden;
+    * ``finite``: −10⁹ in the place of −∞, in float32 as it is done;
+    * ``plain``: −∞, and a softmax that knows nothing of rows without a key: NaN there.
+
+    ValueError for any other ``mistake``.
+    """
+    if mistake not in (None, *MASKING):
+        raise ValueError(f"mistake must be one of {', '.join(MASKING)}, not {mistake!r}")
+    if mistake == "zero_after":
+        return np.asarray(_softmax(scores) * allowed)
+    if mistake == "added":
+        return _softmax(scores + allowed)
+    if mistake == "finite":
+        hidden = scores.astype(np.float32) + np.where(allowed, np.float32(0), np.float32(-1e9))
+        return np.asarray(_softmax(hidden), dtype=np.float64)
+    weights = _softmax(np.where(allowed != (mistake == "inverted"), scores, -np.inf))
+    return weights if mistake == "plain" else np.nan_to_num(weights, nan=0.0)
+
+
+def _softmax(scores: Array) -> Array:
+    """Of each row; NaN where it holds nothing but −∞."""
+    with np.errstate(invalid="ignore"):
+        exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))

@@ -75,6 +75,27 @@
 
   document.querySelectorAll("[data-cells]").forEach(start);
 
+  // A grid of links that is one stop of the tab key: arrows go from cell to cell.
+  function rove(grid, link) {
+    for (const other of grid.querySelectorAll("td a")) other.tabIndex = other === link ? 0 : -1;
+  }
+  const grids = () => document.querySelectorAll("[data-roving]");
+  const startRoving = () => grids().forEach((grid) => {
+    const links = [...grid.querySelectorAll("td a")];
+    rove(grid, links.find((link) => link === document.activeElement) || links[0]);
+  });
+  document.addEventListener("keydown", (event) => {
+    const link = event.target.closest("[data-roving] td a"), step = STEP[event.key];
+    if (!link || !step) return;
+    event.preventDefault();
+    const row = link.closest("tr"), rows = [...row.parentElement.rows], cell = link.parentElement.cellIndex;
+    const next = rows[rows.indexOf(row) + step[0]]?.cells[cell + step[1]]?.querySelector("a");
+    if (!next) return;
+    rove(link.closest("[data-roving]"), next);
+    next.focus();
+  });
+  startRoving();
+
   // A slider moves the number box beside it, which is what a form sends; and follows it.
   const slide = (slider, box) => ("log" in slider.dataset ? Math.log(box.value) : box.value);
   document.addEventListener("input", ({ target }) => {
@@ -91,6 +112,7 @@
   });
 
   document.addEventListener("htmx:afterSettle", (event) => {
+    startRoving();
     const figure = event.target.closest("[data-cells]");
     if (!figure) return;
     const bad = new Set([...figure.querySelectorAll("[data-error-for]")].map((error) => error.dataset.errorFor));

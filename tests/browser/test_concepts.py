@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 OpenPage = Callable[..., Page]
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-PAGES = ("weighted-average",)
+PAGES = ("weighted-average", "masks")
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
@@ -60,6 +60,35 @@ def test_a_question_is_judged_and_the_figure_stays_as_it_was(
     expect(form.get_by_role("status")).to_contain_text("Right.")
     expect(page.locator("#average-status")).to_contain_text("The query at 1 ")
     expect(page).to_have_url(re.compile("query=1&ask-mean=3"))
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_a_mask_is_painted_cell_by_cell_and_keeps_its_paint(
+    open_page: OpenPage, width: int, javascript: bool
+) -> None:
+    page = open_page("/en/concepts/masks/", width=width, javascript=javascript)
+    status = page.locator("#masks-status")
+    expect(status).to_contain_text("15 of 25 pairs are open")
+    page.locator("#masks-cell-11").click()
+    expect(status).to_contain_text("14 of 25 pairs are open. Query 1 sees no key")
+    expect(page).to_have_url(re.compile("flip=11"))
+    page.locator("#masks").get_by_label("softmax as it is").check()
+    if javascript:  # one stop of the tab key, and arrows from there
+        expect(status).to_contain_text("row 1: NaN")
+        page.locator("#masks-cell-11").focus()
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")
+        expect(status).to_contain_text("13 of 25")
+        expect(page.locator("#masks-cell-22")).to_be_focused()
+        expect(page.locator("#masks-cell-11")).to_have_attribute("tabindex", "-1")
+        page.locator("#masks-cell-22").click()
+    else:
+        page.locator("#masks").get_by_role("button", name="Compute").click()
+    expect(status).to_contain_text("row 1: NaN")
+    page.get_by_role("link", name="Wipe off the paint").click()
+    expect(status).to_contain_text("15 of 25 pairs are open")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

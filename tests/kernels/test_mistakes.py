@@ -10,7 +10,7 @@ import pytest
 from kernels.arrays import generate
 from kernels.engines.reference import attend
 from kernels.linear.comparison import relative_error
-from kernels.mistakes import mixed_rope, online_softmax, snippet_attention
+from kernels.mistakes import masked_weights, mixed_rope, online_softmax, snippet_attention
 from kernels.rope import cos_sin, rotate
 from kernels.spec import Rope
 
@@ -139,3 +139,38 @@ def test_a_row_that_sees_nothing_is_nan():
     right = attend(q, k, v, scale=0.5, allowed=np.isfinite(mask))["out"]
     assert (right[1] == 0).all()
     np.testing.assert_allclose(out[[0, 2]], right[[0, 2]], rtol=1e-13)
+
+
+# -- masks ---------------------------------------------------------------------------------------------------
+
+
+def test_a_mask_before_the_softmax_is_attention_over_what_is_left():
+    scores, allowed = normal("scores", 6, 7), normal("allowed", 6, 7) > 0
+    allowed[2] = False
+    weights = masked_weights(scores, allowed)
+    eye = np.eye(7)
+    expected = attend(scores, eye, eye, scale=1.0, allowed=allowed)["weights"]
+    np.testing.assert_allclose(weights, expected, atol=1e-15)
+
+
+def test_zero_after_softmax_is_right_but_for_a_factor_in_each_row():
+    scores, allowed = normal("scores", 6, 7), np.tri(6, 7, dtype=bool)
+    late, right = masked_weights(scores, allowed, "zero_after"), masked_weights(scores, allowed)
+    assert (late.sum(1) < 1).all()
+    np.testing.assert_allclose(late / late.sum(1, keepdims=True), right, atol=1e-15)
+
+
+def test_other_ways_to_mask_let_something_through():
+    scores, allowed = normal("scores", 5, 5), np.tri(5, dtype=bool)
+    odds = np.exp(scores + allowed)
+    np.testing.assert_allclose(masked_weights(scores, allowed, "added"), odds / odds.sum(1, keepdims=True))
+    inverted = masked_weights(scores, allowed, "inverted")
+    np.testing.assert_array_equal(inverted, masked_weights(scores, ~allowed))
+    nothing = np.zeros((5, 5), dtype=bool)
+    assert np.isnan(masked_weights(scores, nothing, "plain")).all()
+    np.testing.assert_allclose(masked_weights(scores, nothing, "finite"), 0.2)  # no score is left in float32
+    np.testing.assert_allclose(
+        masked_weights(scores, allowed, "finite"), masked_weights(scores, allowed), atol=1e-6
+    )
+    with pytest.raises(ValueError, match="must be one of"):
+        masked_weights(scores, allowed, "other")

@@ -40,4 +40,4 @@ def fact(name: str, format: str = "") -> Callable[[Callable[[], Any]], Callable[
     return register
 
 
-from concepts.facts import average, by_hand  # noqa: E402, F401  (register their facts)
+from concepts.facts import average, by_hand, masks  # noqa: E402, F401  (register their facts)

@@ -50,6 +50,7 @@ class Links:
 
 
 def registry() -> dict[str, Figure]:
-    from concepts.figures import average, by_hand, compass
+    from concepts.figures import average, by_hand, compass, masks
 
-    return {figure.name: figure for figure in (average.FIGURE, by_hand.FIGURE, compass.FIGURE)}
+    figures = (average.FIGURE, by_hand.FIGURE, compass.FIGURE, masks.FIGURE, masks.ALIGNMENT)
+    return {figure.name: figure for figure in figures}

@@ -6,12 +6,14 @@ the message says what is wrong and what is shown instead.
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 from django.template.loader import render_to_string
 from django.utils.functional import Promise
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
@@ -22,6 +24,7 @@ T = TypeVar("T")
 Text = str | Promise  # a sentence, perhaps to be translated when it is shown
 MAX_SHOWN = 20  # characters of what was typed that a message repeats
 SLIDER_STEPS = 200
+CELLS = re.compile(r"[1-9]{2}(\.[1-9]{2}){0,80}")
 
 
 @dataclass(frozen=True)
@@ -261,3 +264,35 @@ class Matrix(Control[Rows]):
 
 def _used(value: float) -> str:
     return _("The figure uses %(value)s there.") % {"value": show(value)}
+
+
+@dataclass(frozen=True)
+class Cells(Control[tuple[tuple[int, int], ...]]):
+    """Some cells of a grid, (row, column) from 1 to 9: written as `23.41`. A figure draws the grid itself, of
+    links that each change one cell, and puts `hidden` into it, so that a form carries the cells along."""
+
+    usual: tuple[tuple[int, int], ...] = ()
+    most: int = 9
+    template = "cells"
+
+    def read(self, params: Mapping[str, str]) -> Reading[tuple[tuple[int, int], ...]]:
+        text = params.get(self.name, "").strip()
+        if not text:
+            return Reading((), "")
+        found = CELLS.fullmatch(text)
+        cells = {(int(pair[0]), int(pair[1])) for pair in text.split(".")} if found else {(0, 0)}
+        if not all(0 < number <= self.most for cell in cells for number in cell):
+            told = _("“%(text)s” names no cells such as 23.41, row 2 column 3 and row 4 column 1.")
+            return Reading((), "", {"": told % {"text": brief(text)}})
+        return Reading(tuple(sorted(cells)), self.write(tuple(sorted(cells))))
+
+    def write(self, value: tuple[tuple[int, int], ...]) -> str:
+        return ".".join(f"{row}{column}" for row, column in value)
+
+    def toggled(
+        self, value: tuple[tuple[int, int], ...], cell: tuple[int, int]
+    ) -> tuple[tuple[int, int], ...]:
+        return tuple(sorted(set(value) ^ {cell}))
+
+    def hidden(self, value: tuple[tuple[int, int], ...]) -> SafeString:
+        return format_html('<input type="hidden" name="{}" value="{}">', self.name, self.write(value))

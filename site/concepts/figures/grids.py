@@ -1,0 +1,111 @@
+"""Small matrices with one row for each query and one column for each key, as tables."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from concepts.figures import parts
+from concepts.figures.numbers import show
+from concepts.figures.scales import score_class, weight_class
+
+NOT_A_NUMBER = "NaN"
+
+
+def query_heads(count: int) -> list[SafeString]:
+    return [parts.head("q", i, _("query")) for i in range(1, count + 1)]
+
+
+def key_heads(count: int) -> list[SafeString]:
+    return [parts.head("k", j, _("key")) for j in range(1, count + 1)]
+
+
+def panel(title: str, table: SafeString, note: str | SafeString = "") -> SafeString:
+    """A matrix with its name above and a remark below."""
+    below = format_html('<p class="panel-note">{}</p>', note) if note else parts.EMPTY
+    return format_html('<section class="panel"><h3>{}</h3>{}{}</section>', title, table, below)
+
+
+def panels(*items: SafeString) -> SafeString:
+    """Matrices side by side, as many as there is room for."""
+    return format_html('<div class="panels">{}</div>', parts.join(items))
+
+
+def framed(table: SafeString, caption: str) -> SafeString:
+    """A table that scrolls in its own box where it is too wide, by keyboard as well."""
+    return format_html(
+        '<div class="tight" role="region" tabindex="0" aria-label="{}">{}</div>', caption, table
+    )
+
+
+def weights(
+    caption: str,
+    values: np.ndarray,
+    row_heads: Sequence[SafeString],
+    column_heads: Sequence[SafeString],
+    *,
+    digits: int = 2,
+    has_sums: bool = True,
+) -> SafeString:
+    """Numbers from 0 to 1 [rows, columns], and what each row adds up to. NaN is written as such."""
+    rows = []
+    for row in values:
+        cells = [parts.cell(written(x, digits), heat=heat_of(x)) for x in row.tolist()]
+        if has_sums:
+            cells.append(parts.cell(written(round(float(row.sum()), 9), digits), extra="sum"))
+        rows.append(cells)
+    heads = [*column_heads, *([format_html("{}", _("sum"))] if has_sums else [])]
+    return framed(parts.table(caption, rows, row_heads, heads), caption)
+
+
+def scores(
+    caption: str,
+    values: np.ndarray,
+    row_heads: Sequence[SafeString],
+    column_heads: Sequence[SafeString],
+    *,
+    digits: int = 2,
+    largest: float | None = None,
+) -> SafeString:
+    """Numbers of either sign [rows, columns]; `largest` is the size that has the deepest colour."""
+    bound = float(np.abs(values).max()) if largest is None else largest
+    rows = [
+        [parts.cell(written(x, digits), heat=score_class(x, bound)) for x in row] for row in values.tolist()
+    ]
+    return framed(parts.table(caption, rows, row_heads, column_heads), caption)
+
+
+def written(value: float, digits: int) -> str:
+    return NOT_A_NUMBER if np.isnan(value) else show(value, digits)
+
+
+def heat_of(value: float) -> str:
+    return "" if np.isnan(value) else weight_class(value)
+
+
+def picture(title: str, tables: Sequence[tuple[str, Sequence[Sequence[tuple[str, str, str]]]]]) -> SafeString:
+    """Matrices side by side as an SVG that stands alone. A cell is its text, its colour and that of the
+    text."""
+    drawn, left, tallest = [], 10, 0
+    for name, rows in tables:
+        drawn.append(format_html('<text x="{}" y="20" text-anchor="start">{}</text>', left, name))
+        for i, row in enumerate(rows):
+            for j, (text, paper, ink) in enumerate(row):
+                x, y = left + 46 * j, 32 + 34 * i
+                drawn.append(
+                    format_html(
+                        '<rect x="{}" y="{}" width="44" height="32" fill="{}"/>'
+                        '<text x="{}" y="{}" fill="{}" text-anchor="middle">{}</text>',
+                        x, y, paper, x + 22, y + 21, ink, text,
+                    )
+                )  # fmt: skip
+        left += max(46 * max((len(row) for row in rows), default=0), 9 * len(name)) + 24
+        tallest = max(tallest, len(rows))
+    head = (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}"'
+        ' font-family="sans-serif" font-size="13" role="img"><title>{2}</title>'
+        '<rect width="{0}" height="{1}" fill="#ffffff"/>{3}</svg>'
+    )
+    return format_html(head, left, 42 + 34 * tallest, title, parts.join(drawn))
