@@ -19,13 +19,18 @@ View = Callable[..., HttpResponseBase]
 
 def find(run_id: str, request: HttpRequest) -> Run:
     """The run, if there is one and the link may open it; the two failures look the same."""
+    return find_by(run_id, request.GET.get("key", ""))
+
+
+def find_by(run_id: str, key: str) -> Run:
+    """The same, by a key that need not come from the query string."""
     if not set(run_id) <= set(ID_ALPHABET):  # PostgreSQL does not even look for some characters
         raise Http404
     try:
         run = runs.get(run_id)
     except Run.DoesNotExist:
         raise Http404 from None
-    if run.kind != Kind.RUN or not sharing.may_open(run, request.GET.get("key", "")):
+    if run.kind != Kind.RUN or not sharing.may_open(run, key):
         raise Http404
     return run
 

@@ -14,6 +14,7 @@ from kernels.estimate import Estimate
 from kernels.registry import ENGINES
 from kernels.spec import RunSpec
 from lab import units
+from lab.compare import change
 from lab.form import fork
 from lab.runs import closeups, look, results, roofline
 from lab.runs.choice import FIELDS
@@ -66,6 +67,7 @@ def page(run: Run, request: HttpRequest) -> dict[str, Any]:
         return context | {
             "result": results.result(run, spec, request),
             "look": look.section(run, spec, request, waits=waits),
+            "change": change.section(run, spec, request),
             "can_look": closeups.can_look(Head(run, spec, 0, 0)),
         }
     return context | {"failure": failure(run)}

@@ -1,0 +1,54 @@
+"""The section "Change one thing" of a run's page: the flips that apply to it."""
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from kernels import flips
+from kernels.flips import Flip
+from kernels.spec import RunSpec
+from lab.compare import chosen, words
+from workers.models import Run
+
+
+def section(run: Run, spec: RunSpec, request: HttpRequest) -> dict[str, Any]:
+    """Flips by what they change, in the order of the table."""
+    key = request.GET.get("key", "")
+    groups: dict[str, list[Flip]] = {}
+    for flip in flips.flips(spec):
+        groups.setdefault(flip.kind, []).append(flip)
+    here = chosen.of_run(run, key)
+    keyed = {"key": key} if key else {}
+    return {
+        "groups": [group(kind, found, spec) for kind, found in groups.items()],
+        "key": key,
+        "elsewhere": f"{reverse('lab:elsewhere')}?{urlencode({chosen.FIELD: run.id, **keyed})}",
+        "page": here.page_of(run),
+    }
+
+
+def group(kind: str, found: list[Flip], spec: RunSpec) -> dict[str, Any]:
+    """Buttons for what is worth a run, and sentences on what is not."""
+    useful = [flip for flip in found if not flip.idle]
+    return {
+        "kind": kind,
+        "name": words.GROUPS[kind],
+        "now": now(kind, spec),
+        "options": [
+            {"name": flip.name, "label": flip.to if kind == "engine" else words.label(flip)}
+            for flip in useful
+        ],
+        "idle": [words.idle(flip, spec) for flip in found if flip.idle],
+    }
+
+
+def now(kind: str, spec: RunSpec) -> str:
+    """How it is in this run, where that is a choice of two names."""
+    attention = spec.attention
+    return {
+        "causal_alignment": attention.causal_alignment.replace("_", " "),
+        "dtype": spec.dtype,
+        "engine": spec.engine,
+    }.get(kind, "")

@@ -1,0 +1,139 @@
+"""Where the errors of two outputs come from, in words: `kernels.error_sources`, shown."""
+
+import math
+from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from kernels import error_sources
+from kernels.arrays import largest
+from kernels.error_sources import CANCELS, LARGE_LOGIT, PARTS, Cell, Split
+from lab import heatmap, units
+
+NAMES = {
+    "inputs": gettext_lazy("rounding of q, k and v"),
+    "stored": gettext_lazy("rounding of the stored output"),
+    "computation": gettext_lazy("the computation"),
+}
+
+
+def section(splits: tuple[Split, Split]) -> dict[str, Any]:
+    """Both, part by part; and the cells of whichever errs more."""
+    worse = max(range(2), key=lambda side: splits[side].total.largest)
+    return {
+        "dtypes": [split.dtype for split in splits],
+        "rows": [row(str(NAMES[name]), [split.parts[name] for split in splits]) for name in PARTS]
+        + [row(_("all together"), [split.total for split in splits])],
+        "says": says(splits[worse], "AB"[worse]),
+        "letter": "AB"[worse],
+        "cells": [cell(one, splits[worse].dtype) for one in splits[worse].worst if any(one.parts.values())],
+    }
+
+
+def row(name: str, parts: list[error_sources.Part]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "sides": [
+            {
+                "largest": written(part.largest),
+                "where": _("query {row}, dimension {column}").format(row=part.row, column=part.column),
+                "bound": written(part.bound),
+                "mean": written(part.root_mean_square),
+            }
+            for part in parts
+        ],
+    }
+
+
+def says(split: Split, letter: str) -> str:
+    """Which part is the largest."""
+    most = max(PARTS, key=lambda name: split.parts[name].largest)
+    if not split.total.largest:
+        return _("Neither output is off by anything here.")
+    if split.overflowed:
+        return ngettext(
+            "In {letter}, {count} number of the output is beyond {dtype}, whose largest number is {most}.",
+            "In {letter}, {count} numbers of the output are beyond {dtype}, whose largest number is {most}.",
+            split.overflowed,
+        ).format(
+            letter=letter,
+            count=split.overflowed,
+            dtype=split.dtype,
+            most=units.significant(largest(split.dtype)),
+        )
+    return _("In {letter}, most of the error comes of this: {part}, up to {error}.").format(
+        letter=letter, part=NAMES[most], error=written(split.parts[most].largest)
+    )
+
+
+def cell(one: Cell, dtype: str) -> dict[str, Any]:
+    return {
+        "row": one.row,
+        "column": one.column,
+        "exact": heatmap.number(one.exact),
+        "returned": heatmap.number(one.returned),
+        "parts": [written(one.parts[name]) for name in PARTS],
+        "bounds": [written(one.bounds[name]) for name in PARTS],
+        "special": special(one, dtype),
+    }
+
+
+def special(one: Cell, dtype: str) -> list[str]:
+    """What is special about the cell, as far as it explains its error."""
+    found = []
+    if not math.isfinite(one.returned):
+        found.append(
+            _("The number is beyond {dtype}, whose largest number is {most}.").format(
+                dtype=dtype, most=units.significant(largest(dtype))
+            )
+        )
+    if one.largest_logit >= LARGE_LOGIT:
+        found.append(
+            _(
+                "A large logit, {logit}: rounding q and k may move the logits of this query by {moved}, and "
+                "each weight by the factor e^{moved}."
+            ).format(logit=heatmap.number(one.largest_logit, 1), moved=written(one.moved))
+        )
+    if math.isinf(one.cancellation):
+        found.append(_("The output is 0 exactly, so that every error is larger than it."))
+    elif one.cancellation >= CANCELS:
+        found.append(
+            _(
+                "Cancellation: the terms of Σ p·v are {times} times as large as their sum, and their errors "
+                "stay."
+            ).format(times=units.significant(one.cancellation))
+        )
+    if error_sources.overflows(one, dtype):
+        found.append(
+            _(
+                "q·k reaches {score}, beyond the largest number of {dtype}, {most}: a kernel that kept it in "
+                "{dtype} would overflow. Ours keeps it in float32."
+            ).format(
+                score=units.significant(one.largest_score),
+                dtype=dtype,
+                most=units.significant(largest(dtype)),
+            )
+        )
+    if one.vanished:
+        found.append(
+            ngettext(
+                "{count} weight is so small that {dtype} has 0 in its place.",
+                "{count} weights are so small that {dtype} has 0 in their place.",
+                one.vanished,
+            ).format(count=one.vanished, dtype=dtype)
+        )
+    if one.subnormal:
+        found.append(
+            ngettext(
+                "{count} input is below the normal numbers of {dtype}, and keeps fewer bits.",
+                "{count} inputs are below the normal numbers of {dtype}, and keep fewer bits.",
+                one.subnormal,
+            ).format(count=one.subnormal, dtype=dtype)
+        )
+    return found or [_("Nothing unusual: the rounding of ordinary numbers.")]
+
+
+def written(value: float) -> str:
+    """An error: few digits, or 0."""
+    return "0" if value == 0 else units.significant(value, 2)
