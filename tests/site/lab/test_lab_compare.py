@@ -11,7 +11,7 @@ from django.test import Client
 from api.runs.sharing import share_key
 from kernels.differences import NEITHER
 from lab.compare import looks
-from lab.runs import closeups
+from lab.runs import closeups, maps
 from tests.site.lab.test_lab_runs_look import decoded
 from workers import artifacts, events, quotas, runs
 from workers.models import Status
@@ -198,9 +198,9 @@ def test_large_maps_are_pictures(client, submit, finish, seeded):
         assert response["Content-Type"] == "image/png"
         assert "immutable" in response["Cache-Control"]
         pixels, palette, _alpha = decoded(response.content)
-        drawn = (apart / abs(apart).max() + 1) * closeups.TOP / 2
+        drawn = (apart / abs(apart).max() + 1) * maps.TOP / 2
         assert np.abs(pixels - drawn).max() <= 1
-        middle = palette[closeups.TOP // 2].astype(int)
+        middle = palette[maps.TOP // 2].astype(int)
         assert (middle.sum() > 3 * 128) == (theme == "light"), "nothing is the colour of the page"
     pixels, _, alpha = decoded(client.get(address(one, other, part="maps/kinds.png")).content)
     assert set(np.unique(pixels)) <= {0, 1, 2, 3, 4}
