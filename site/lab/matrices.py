@@ -18,7 +18,7 @@ from django.utils.translation import ngettext
 MAX_CHARACTERS = 1_000_000
 MAX_DEPTH = 16
 
-Number: TypeAlias = int | float | str
+Number: TypeAlias = int | float | str | bool
 Nested: TypeAlias = list[Union[Number, "Nested"]]
 
 MINUS = "\u2212"  # what typeset pages (ours too) print instead of a hyphen
@@ -78,8 +78,11 @@ class Level:
         return (len(self.items), *(self.item_shape or ()))
 
 
-def parse(text: str) -> Nested:
-    """Nested lists from a pasted text. Raises MatrixError."""
+BOOLEANS = {"true": True, "false": False}
+
+
+def parse(text: str, *, booleans: bool = False) -> Nested:
+    """Nested lists from a pasted text; with `booleans`, true and false are values too. Raises MatrixError."""
     if len(text) > MAX_CHARACTERS:
         detail = _("{count:,} characters are more than a text box holds ({limit:,}): upload a file instead.")
         raise MatrixError(detail.format(count=len(text), limit=MAX_CHARACTERS), text, 0)
@@ -89,11 +92,11 @@ def parse(text: str) -> Nested:
     start = prefix.end() if prefix else 0
     start += len(text[start:]) - len(text[start:].lstrip())
     if text.startswith(("[", "("), start):
-        return parse_brackets(text, start, in_call=bool(prefix and prefix["call"]))
-    return parse_rows(text)
+        return parse_brackets(text, start, in_call=bool(prefix and prefix["call"]), booleans=booleans)
+    return parse_rows(text, booleans=booleans)
 
 
-def tokens(text: str, start: int, end: int) -> Iterator[tuple[str, str, int]]:
+def tokens(text: str, start: int, end: int, *, booleans: bool = False) -> Iterator[tuple[str, str, int]]:
     """(kind, word, offset) of each token of text[start:end]; what cannot be part of any matrix raises."""
     for match in TOKEN.finditer(text, start, end):
         kind = match.lastgroup or ""
@@ -103,6 +106,8 @@ def tokens(text: str, start: int, end: int) -> Iterator[tuple[str, str, int]]:
             raise MatrixError(shortened(), text, match.start())
         if kind == "word":
             kind = kind_of(match.group())
+            if booleans and match.group().lower() in BOOLEANS:
+                kind = "boolean"
             if kind == "word":
                 raise MatrixError(not_a_number(match.group()), text, match.start())
         yield kind, match.group(), match.start()
@@ -141,6 +146,8 @@ def brief(word: str) -> str:
 
 def number(kind: str, word: str, text: str, offset: int) -> Number:
     """The value of a number token; inf and nan in the spelling of the REST body."""
+    if kind == "boolean":
+        return BOOLEANS[word.lower()]
     plain = word.strip("\"'").replace(MINUS, "-")
     if kind == "special":
         name = "nan" if plain.lstrip("+-")[0] in "nN" else "inf"
@@ -157,10 +164,10 @@ def number(kind: str, word: str, text: str, offset: int) -> Number:
 # --- Brackets: JSON, Python, numpy, torch ---------------------------------------------------------
 
 
-def parse_brackets(text: str, start: int, *, in_call: bool) -> Nested:
+def parse_brackets(text: str, start: int, *, in_call: bool, booleans: bool) -> Nested:
     """Nested brackets; items may be separated by commas or by space alone."""
     levels = [Level(start)]  # the outermost collects rows that were pasted one list after the other
-    for kind, word, offset in tokens(text, start, end_of_brackets(text, in_call)):
+    for kind, word, offset in tokens(text, start, end_of_brackets(text, in_call), booleans=booleans):
         if kind == "newline":
             continue
         if kind == "open":
@@ -242,7 +249,7 @@ def times(shape: tuple[int, ...]) -> str:
 # --- Rows: CSV, TSV, columns of a terminal --------------------------------------------------------
 
 
-def parse_rows(text: str) -> Nested:
+def parse_rows(text: str, *, booleans: bool) -> Nested:
     """One row per line; a blank line starts the next head, so that rank 3 needs no brackets."""
     heads: list[Level] = [Level(0)]
     offset = 0
@@ -251,7 +258,7 @@ def parse_rows(text: str) -> Nested:
             if heads[-1].items:
                 heads.append(Level(offset))
         elif not line.lstrip().startswith("#"):
-            row = parse_row(text, offset, line)
+            row = parse_row(text, offset, line, booleans=booleans)
             add_item(heads[-1], row, (len(row),), text, offset + len(line) - len(line.lstrip()))
         offset += len(line) + 1
     outer = Level(0)
@@ -264,14 +271,14 @@ def parse_rows(text: str) -> Nested:
     return only if isinstance(only, list) else outer.items
 
 
-def parse_row(text: str, start: int, line: str) -> Nested:
+def parse_row(text: str, start: int, line: str, *, booleans: bool = False) -> Nested:
     """The numbers of one line, separated by commas, semicolons, tabs or spaces."""
     if "," in line and ";" in line:
         detail = _("both “,” and “;”: if the comma is a decimal point, write a point.")
         raise MatrixError(detail, text, start + line.index(","))
     row: Nested = []
     pending = True  # a separator here would leave an empty cell before it
-    for kind, word, offset in tokens(text, start, start + len(line)):
+    for kind, word, offset in tokens(text, start, start + len(line), booleans=booleans):
         if kind in {"open", "close"}:
             detail = _("a “{word}” among bare rows: give every row brackets or none.").format(word=word)
             raise MatrixError(detail, text, offset)
@@ -290,6 +297,8 @@ def parse_row(text: str, start: int, line: str) -> Nested:
 
 def to_text(values: object, indent: int = 0) -> str:
     """Nested lists as JSON with one row per line, the way `parse` and a REST client read them."""
+    if isinstance(values, bool):
+        return "true" if values else "false"
     if not isinstance(values, list):
         return f'"{values}"' if isinstance(values, str) else repr(values)
     if not values or not isinstance(values[0], list):

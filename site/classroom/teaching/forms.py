@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy as lazy
 
 from classroom.bodyform import BodyForm, number
-from lab.form.options import literal
+from lab.form.texts import literal
 from workers.grading.assignments import FEEDBACK_SITUATIONS, FULL, NOTHING, SCORES, VERDICT
 from workers.grading.models import Assignment, RegradePolicy, RegradeScope, ScorePolicy
 

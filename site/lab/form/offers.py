@@ -1,20 +1,25 @@
 """What the form offers for an engine, by what the registry says that it has. No engine is named here."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from django.utils.translation import gettext_lazy as _
 
 from kernels.registry import ENGINES, Engine
-from kernels.spec.families import PLAIN, REPLACING
-from kernels.spec.results import DRAWN, GRADIENTS, RESULTS, TRACE
+from kernels.spec.families import MLA, PLAIN, SCAN, Family
+from kernels.spec.results import RESULTS
 
 ARRAYS = PLAIN.required
 USUAL_RETURNS = ("out", "lse", "weights")
-# What of the form's own fields an engine must have, by its name among the registry's features.
-FEATURES_OF_FIELDS = {"causal": "causal", "alignment": "causal", "scale": "scale"}
-# Results that need dout, for which the form has no field; and those that are no picture by themselves.
-NOT_OFFERED = frozenset({*GRADIENTS, *DRAWN, *TRACE})
+# Where the inputs of a run come from: those of q, k and v, and those of what stands in their place.
+SOURCES = {
+    "matrices": _("Paste matrices"),
+    "grid": _("Type in a grid"),
+    "seed": _("Random, from a seed"),
+    "upload": _("Upload a file"),
+    "latents": _("Latents, of MLA"),
+    "scan": _("Inputs of a scan"),
+}
+FAMILIES = {"latents": MLA, "scan": SCAN}
 
 # Results: what each is called, and what it says.
 MEANINGS: dict[str, tuple[Any, Any]] = {
@@ -42,31 +47,40 @@ MEANINGS: dict[str, tuple[Any, Any]] = {
     "q_buckets": (_("buckets of the queries"), _("in every round of hashing")),
     "k_buckets": (_("buckets of the keys"), _("in every round of hashing")),
     "held": (_("held tokens"), _("which ones the cache holds when each query comes")),
+    "trace_tiles": (_("tiles taken"), _("by each query: skipped, looked at for masks, or taken whole")),
+    "trace_max": (_("running maximum"), _("of each query after each tile of keys")),
+    "trace_sum": (_("running sum"), _("of the exponentials, after each tile of keys")),
+    "trace_rescale": (_("rescaling"), _("what each tile of keys multiplied all before it by")),
+    "trace_out": (_("running output"), _("not yet divided, after each tile of keys")),
 }
 
 
-@dataclass(frozen=True)
-class Input:
-    """Something that an engine takes beside q, k and v. shape: as the registry describes it."""
-
-    name: str
-    shape: str
+def every_engine() -> dict[str, Engine]:
+    """All that a form can ask."""
+    return ENGINES
 
 
 def engines() -> dict[str, Engine]:
-    """The engines of q, k and v, which is what the form has fields for."""
+    """Those of q, k and v."""
     return {name: engine for name, engine in ENGINES.items() if engine.takes == ARRAYS}
+
+
+def sources(engine: Engine) -> list[str]:
+    """Where the inputs of an engine may come from."""
+    plain = [source for source in SOURCES if source not in FAMILIES]
+    if engine.takes == ARRAYS:
+        return [*plain, *(["latents"] if "mla" in engine.features else [])]
+    return [source for source, family in FAMILIES.items() if family.required == engine.takes] or plain
+
+
+def family(source: str) -> Family:
+    """The inputs that belong together, of a source."""
+    return FAMILIES.get(source, PLAIN)
 
 
 def results(engine: Engine) -> list[str]:
     """What the form can ask of an engine."""
-    return [name for name in RESULTS if name in engine.returns and name not in NOT_OFFERED]
-
-
-def without_effect(engine: Engine) -> list[str]:
-    """The form's own fields that an engine does not know, or that it would not heed."""
-    lacking = [name for name, feature in FEATURES_OF_FIELDS.items() if feature not in engine.features]
-    return [*lacking, *(["causal"] if engine.is_always_causal and "causal" not in lacking else [])]
+    return [name for name in RESULTS if name in engine.returns]
 
 
 def usual_returns(engine: Engine) -> list[str]:
@@ -80,14 +94,3 @@ def result_name(name: str) -> str:
 
 def result_meaning(name: str) -> str:
     return str(MEANINGS[name][1]) if name in MEANINGS else ""
-
-
-def other_inputs(engine: Engine) -> list[Input]:
-    """What an engine takes beside q, k and v, and not in their place."""
-    elsewhere = {name for family in REPLACING for name in family.axes} - set(PLAIN.axes)
-    described = engine.describe()["inputs_schema"]["properties"]
-    return [
-        Input(name, schema["description"])
-        for name, schema in described.items()
-        if name not in ARRAYS and name not in elsewhere
-    ]

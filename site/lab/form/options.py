@@ -4,8 +4,6 @@ A control holds text, a body holds JSON: `text_of` and `value_of` lead from one 
 of a schema is passed on as it was typed, since `kernels.spec.parse_run` says what is wrong with it.
 """
 
-import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,11 +12,13 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from kernels.spec.declared import accepts
+from lab.form import texts
 from lab.form.descriptions import explained
 
 Schema = Mapping[str, Any]
 
 MAX_CHOICE = 30  # characters; what is longer does not fit in a select
+literal, text_of = texts.literal, texts.text_of  # as of everything else in the form
 PREFIX = "option_"  # of a control's name: an option may be called as another field of the form
 
 
@@ -80,15 +80,6 @@ def types(schema: Schema) -> list[str]:
     return [given] if isinstance(given, str) else list(given)
 
 
-def text_of(value: Any) -> str:
-    """A value as its control has it; null is an empty one."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
-
-
 def value_of(schema: Schema, text: str) -> Any:
     """The value that a control holds. An empty box of something that cannot be null: its default."""
     text = text.strip()
@@ -98,20 +89,6 @@ def value_of(schema: Schema, text: str) -> Any:
     if not text:
         return None if accepts(schema, None) else schema["default"]
     return literal(text) if {"integer", "number"} & set(types(schema)) else text
-
-
-def literal(text: Any) -> Any:
-    """A JSON value from a box: a number where it is one, None where it is empty, else the text itself."""
-    if not isinstance(text, str):
-        return text
-    if not text:
-        return None
-    if re.fullmatch(r"[+-]?[0-9]{1,40}", text):
-        return int(text)
-    if len(text) <= 40 and re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text):
-        value = float(text)
-        return value if math.isfinite(value) else text
-    return text
 
 
 def chosen(schemas: Mapping[str, Schema], state: Mapping[str, Any]) -> dict[str, Any]:

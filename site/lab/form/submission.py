@@ -11,10 +11,13 @@ from api.errors import Problem
 from api.runs.submission import submit_body
 from api.uploads import store
 from kernels.estimate import Estimate
+from kernels.sparse.share import Share, share
 from kernels.spec import FieldProblem, RunSpec, SpecError, parse_run
 from lab.form.forms import LabForm
 from workers import limits, quotas, runs
 from workers.models import Run
+
+MAX_FILES = 16  # that a form names at once
 
 
 @dataclass
@@ -25,6 +28,7 @@ class Answer:
     run: Run | None = None
     spec: RunSpec | None = None
     cost: Estimate | None = None
+    share: Share | None = None
     status: int = 200
     retry_after: int | None = None
 
@@ -37,7 +41,7 @@ def check(form: LabForm, caller: Caller) -> Answer:
         return answer
     problems, parsed = attempt(lambda: parse_run(answer.body, load_upload=store.loader(caller)))
     if parsed:
-        answer.spec = parsed.spec
+        answer.spec, answer.share = parsed.spec, share(parsed.spec, parsed.arrays)
         problems, answer.cost = attempt(lambda: limits.admit(parsed.spec, caller.budget_seconds))
     form.place(problems)
     answer.status = 422 if form.errors else 200
@@ -76,14 +80,13 @@ def submit(form: LabForm, files: list[Any], caller: Caller) -> Answer:
 
 
 def keep(form: LabForm, files: list[Any], caller: Caller) -> None:
-    """Store new files the way `POST /api/v1/uploads` does; from then on the form names them by id."""
-    if form.source_chosen != "upload":
-        return
+    """Store new files the way `POST /api/v1/uploads` does; from then on the form names them by id. They come
+    before those that were sent earlier, and in the place of one of the same name."""
     try:
         stored = [store.save(file, caller).id for file in files]
     except Problem as problem:
         form.add_error("upload", problem.detail)
-        return
-    if stored:
-        form.replace_uploads(stored)
-    form.know_uploads([upload for name in form.uploads if (upload := store.find(name, caller))])
+        stored = []
+    known = [upload for name in (*stored, *form.uploads[:MAX_FILES]) if (upload := store.find(name, caller))]
+    by_name = {upload.file_name: upload for upload in reversed(known)}
+    form.know_uploads([upload for upload in known if by_name[upload.file_name] is upload][:MAX_FILES])

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
@@ -10,8 +10,11 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from api.callers import Caller, caller_of
 from lab.bodies import bounded
-from lab.form import fork, submission
-from lab.form.forms import LabForm
+from lab.form import fork, grid, shapes, submission
+from lab.form.forms import SHOWN_SOURCE, LabForm
+from lab.form.presets.examples import EXAMPLES
+from lab.form.presets.models import shapes as shapes_of_models
+from lab.form.presets.traps import TRAPS
 from lab.opening import find
 from lab.runs import presentation
 from lab.sharing import history, snippets
@@ -70,16 +73,21 @@ def form_page(
     return response
 
 
+def live(request: HttpRequest, state: QueryDict | None = None) -> tuple[LabForm, submission.Answer]:
+    """The form as somebody has it before them, and what it would submit."""
+    form = LabForm(request.POST.copy() if state is None else state)
+    caller = caller_of(request)
+    submission.keep(form, request.FILES.getlist("files"), caller)
+    return form, submission.check(form, caller)
+
+
 @bounded
 @never_cache
 @require_POST
 def estimate(request: HttpRequest) -> HttpResponse:
     """The part under the form, brought up to date while somebody types."""
-    form = LabForm(request.POST.copy())
-    caller = caller_of(request)
-    submission.keep(form, [], caller)
-    answer = submission.check(form, caller)
-    response = render(request, "lab/parts/estimate_live.html", estimate_context(request, form, answer))
+    form, answer = live(request)
+    response = render(request, "lab/form/estimate_live.html", estimate_context(request, form, answer))
     response["HX-Replace-Url"] = form.address() or reverse("lab:home")
     return response
 
@@ -88,18 +96,45 @@ def estimate(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_POST
 def engine(request: HttpRequest) -> HttpResponse:
-    """The fields that depend on the engine, for the one that was just chosen."""
-    form = LabForm(request.POST.copy())
-    caller = caller_of(request)
-    submission.keep(form, [], caller)
-    submission.check(form, caller)
-    return render(request, "lab/parts/engine_live.html", {"form": form})
+    """The fields that depend on the engine or on a kind that was just chosen."""
+    form, _answer = live(request)
+    return render(request, "lab/form/engine_live.html", {"form": form})
+
+
+@bounded
+@never_cache
+@require_POST
+def inputs(request: HttpRequest) -> HttpResponse:
+    """The fields of the inputs: of another source, another size of the grid, or with the files just sent."""
+    form, _answer = live(request, carry_over(request.POST.copy()))
+    response = render(request, "lab/form/inputs_live.html", {"form": form})
+    response["HX-Trigger-After-Settle"] = "lab-inputs"  # the estimate follows
+    return response
+
+
+def carry_over(state: QueryDict) -> QueryDict:
+    """Between pasting and the grid the numbers stay, whichever of them was shown."""
+    before, now = state.get(SHOWN_SOURCE), state.get("source")
+    if before != now:
+        if before == "grid":
+            grid.absorb(state)
+        grid.drop(state)
+    return state
+
+
+def presets(request: HttpRequest) -> HttpResponse:
+    """Configurations to begin with."""
+    context = {"examples": EXAMPLES, "traps": TRAPS, "shapes": shapes_of_models()}
+    return render(request, "lab/form/presets.html", context)
 
 
 def estimate_context(request: HttpRequest, form: LabForm, answer: submission.Answer) -> dict[str, Any]:
+    budget = caller_of(request).budget_seconds
     return {
         "form": form,
-        "cost": answer.cost and presentation.estimate(answer.cost, caller_of(request).budget_seconds),
+        "cost": answer.cost and presentation.estimate(answer.cost, budget),
+        "shapes": answer.spec and shapes.lines(answer.spec),
+        "share": answer.share and shapes.share(answer.share),
         "shape": answer.spec and presentation.shape_sentence(answer.spec),
         "curl": snippets.curl(answer.body, request) if answer.spec else None,
         "link": (address := form.address()) and request.build_absolute_uri(address),

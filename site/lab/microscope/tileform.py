@@ -11,7 +11,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from kernels.spec import FieldProblem, RunSpec, SpecError, parse_run
-from lab.form.forms import ALIGNMENTS, choice_field, number_field, text_field
+from lab.form.fields import choice_field, number_field, text_field
+from lab.form.settings import ALIGNMENTS
 
 USUAL = {
     "q_len": "512",

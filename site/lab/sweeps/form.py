@@ -21,7 +21,7 @@ from kernels.registry import Engine
 from kernels.spec import FieldProblem, SpecError, parse_run
 from kernels.spec.problems import MAX_SHOWN
 from kernels.sweeps.points import MAX_POINTS
-from lab.form import options, parameters
+from lab.form import given, options
 from lab.form.forms import DEFAULTS, MAX_LINK, SHAPE_FIELDS, SHOWN_FOR, LabForm, engine_of, usual_state
 from lab.form.offers import ARRAYS
 from lab.sweeps import fields, ranges
@@ -284,7 +284,7 @@ def shape_of(lab: LabForm) -> dict[str, str]:
     if lab.source_chosen != "matrices" or all(lab.state.get(name) == DEFAULTS[name] for name in ARRAYS):
         return {}
     inputs = lab.inputs()
-    shapes = [parameters.shape_of(inputs.get(name)) for name in ARRAYS]
+    shapes = [given.shape_of(inputs.get(name)) for name in ARRAYS]
     q, k, v = ([1] * (4 - len(shape)) + shape if shape else [] for shape in shapes)
     if not all(len(shape) == 4 for shape in (q, k, v)):
         return {}

@@ -44,7 +44,7 @@ def state_of(sweep: Sweep) -> str | None:
     for name, pointer in POINTERS.items():
         if name != "returns" and (value := fork.field_value(body, pointer)) is not None:
             state[name] = value
-    state["causal"] = "yes" if state.get("causal") == "True" else "no"
+    state["causal"] = "yes" if state.get("causal") == "true" else "no"
     for name, value in body.get("options", {}).items():
         state[options.control(name)] = options.text_of(value)
     if window := body.get("attention", {}).get("window"):

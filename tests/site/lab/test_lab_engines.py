@@ -10,14 +10,13 @@ import pytest
 from django.test import Client
 
 from kernels.registry import ENGINES
-from kernels.spec.results import RESULTS, TRACE
+from kernels.spec.results import RESULTS
 from tests.site.lab.test_lab_form import ESTIMATE, HOME, PASTED, body_of, errors_by_field, value_of
 from workers.models import Run
 
 pytestmark = pytest.mark.django_db
 
 ENGINE = "/en/lab/engine/"
-OF_ARRAYS = [name for name, engine in ENGINES.items() if engine.takes == ("q", "k", "v")]
 
 
 @pytest.fixture
@@ -81,7 +80,7 @@ def ticks(page):
 # --- Options ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", OF_ARRAYS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_every_option_of_every_engine_has_a_control_at_its_default(client, engine):
     described = {one["name"]: one for one in client.get("/api/v1/engines").json()["engines"]}[engine]
     page = page_of(client, HOME, engine=engine)
@@ -245,13 +244,11 @@ def test_the_address_follows_what_is_typed(client):
 # --- Results ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", OF_ARRAYS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_only_results_that_the_engine_has_are_offered_each_with_its_meaning(client, engine):
     page = page_of(client, HOME, engine=engine)
     offered = ticks(page)
-    assert set(offered) == {
-        name for name in ENGINES[engine].returns if name[0] != "d" and name not in TRACE
-    }  # those need dout, without a field
+    assert set(offered) == set(ENGINES[engine].returns)
     assert {name for name, ticked in offered.items() if ticked} == set(offered) & {"out", "lse", "weights"}
     assert page.count('<span class="meaning">') == len(offered)
 
@@ -259,7 +256,7 @@ def test_only_results_that_the_engine_has_are_offered_each_with_its_meaning(clie
 def test_every_result_of_the_contract_has_a_name_and_a_meaning():
     from lab.form import offers
 
-    assert set(offers.MEANINGS) == set(RESULTS) - set(TRACE)
+    assert set(offers.MEANINGS) == set(RESULTS)
 
 
 def test_a_result_that_the_engine_lacks_is_neither_sent_nor_shown(client):
@@ -308,12 +305,28 @@ def test_attention_that_is_filled_in_and_the_engine_lacks_stays_and_is_explained
     assert value_of(response, "dtype") == "float16"
 
 
-@pytest.mark.parametrize("engine", OF_ARRAYS)
-def test_other_inputs_are_named_with_their_shapes(client, engine):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_other_input_has_a_control_with_its_shape(client, engine):
     described = {one["name"]: one for one in client.get("/api/v1/engines").json()["engines"]}[engine]
-    page = html.unescape(page_of(client, HOME, engine=engine))
-    named = re.findall(r"<dt><code>(\w+)</code></dt><dd>([^<]+)</dd>", page)
-    in_their_place = {"q", "k", "v", "q_nope", "q_rope", "c_kv", "k_rope", "w_uk", "w_uv"}
     schemas = described["inputs_schema"]["properties"]
-    assert dict(named) == {name: schemas[name]["description"] for name in schemas.keys() - in_their_place}
-    assert ("This form has no fields for these inputs yet" in page) == bool(named)
+    shown = {}
+    for query in (
+        {"engine": engine},
+        {"engine": engine, "source": "latents"},
+        PREDICTED | {"engine": engine},
+    ):
+        page = page_of(client, HOME, **query)
+        shown |= {
+            name: html.unescape(text)
+            for name, text in re.findall(r'id="lab-how_(\w+)_helptext">([^<]+)', page)
+        }
+    shown |= {name: schemas[name]["description"] for name in "qkv" if f'<textarea name="{name}"' in page}
+    only_for_scores = {"w_k", "v_a", "w_q", "w_general", "w_concat"} & set(schemas)  # one set at a time
+    assert {name: text.strip() for name, text in shown.items()} == {
+        name: schema["description"]
+        for name, schema in schemas.items()
+        if name in shown or name not in only_for_scores
+    }
+
+
+PREDICTED = {"option_span": "predictive", "option_score": "general"}

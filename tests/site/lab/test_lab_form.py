@@ -118,12 +118,9 @@ def test_every_field_has_its_place_in_the_body():
     }
 
 
-def test_what_the_form_has_no_fields_for_is_said_beside_the_engines(client):
-    home = client.get(HOME).content.decode()
-    note = home[home.index('name="engine"') : home.index('name="causal"')]
-    assert "Multi-head latent attention" in note
-    address = re.search('href="([^"#]+)#/runs/submit_run"', note)[1]
-    assert client.get(address).status_code == 200
+def test_every_engine_is_offered(client):
+    select = re.search(r'<select name="engine".*?</select>', client.get(HOME).content.decode(), re.DOTALL)[0]
+    assert set(re.findall(r'<option value="(\w+)"', select)) == set(ENGINES)
 
 
 def test_the_body_is_what_the_spec_validator_takes():
@@ -179,7 +176,7 @@ def test_a_wrong_control_says_so_to_assistive_technology(client):
     page = client.post(HOME, PASTED | {"k": "1 2 3"}).content.decode()
     control = re.search(r'<textarea name="k"[^>]*>', page).group()
     assert 'aria-invalid="true"' in control
-    assert 'aria-describedby="lab-k_error"' in control
+    assert 'aria-describedby="lab-k_helptext lab-k_error"' in control
     assert 'href="#lab-k"' in page
 
 
@@ -211,16 +208,45 @@ def test_a_mistake_inside_a_matrix_names_its_indices(client):
     assert "[1, 1]" in errors_by_field(response)["q"][0]
 
 
-def test_a_group_with_a_mistake_or_an_unusual_value_is_shown_open(client):
-    def is_open(response):
-        return set(re.findall(r'<details class="fold" id="lab-(\w+)" open>', response.content.decode()))
+@pytest.mark.parametrize(
+    ("query", "folds"),
+    [
+        ("", set()),
+        ("?scale=2", {"group-scores"}),
+        ("?window_left=4", {"group-masks"}),
+        ("?rope=half", {"group-rope"}),
+        ("?how_dout=seed&returns=dq", {"group-others", "results"}),
+        ("?in_attn_mask=0", {"group-masks"}),
+        ("?returns=out", {"results"}),
+        ("?option_block_m=64", {"options"}),
+        ("?dtype=float16", {"settings"}),
+        ("?engine=linear", {"options"}),
+        ("?seed=1&kv_len=3", {"shape"}),
+    ],
+)
+def test_a_fold_with_an_unusual_value_is_open_and_no_other(client, query, folds):
+    assert open_folds(client.get(HOME + query)) == folds
 
-    assert is_open(client.get(HOME)) == set()
-    assert is_open(client.get(HOME + "?scale=2")) == {"settings"}
-    assert is_open(client.get(HOME + "?returns=out")) == {"results"}
-    assert is_open(client.get(HOME + "?option_block_m=64")) == {"options"}
-    assert is_open(client.get(HOME + "?engine=linear")) == {"options"}
-    assert is_open(client.post(HOME, PASTED | {"iters": "x"})) == {"settings"}
+
+def open_folds(response):
+    return set(re.findall(r'<details class="fold" id="lab-([\w-]+)" open>', response.content.decode()))
+
+
+def test_a_fold_with_a_mistake_is_open(client):
+    assert open_folds(client.post(HOME, PASTED | {"iters": "x"})) == {"settings"}
+    assert open_folds(client.post(HOME, PASTED | {"sinks": "1, oops"})) == {"group-scores"}
+
+
+def test_five_things_are_seen_at_first(client):
+    """Source, matrices, engine, causal, and the button: everything else is in a fold that is shut."""
+    page = client.get(HOME).content.decode()
+    form = page[page.index('<form class="lab-form"') : page.index('class="lab-side"')]
+    form = re.sub(r'<div class="panel-(?:grid|seed|upload)">.*?(?=<div class="panel-|</fieldset>)', "", form,
+                  flags=re.DOTALL)  # fmt: skip
+    form = re.sub(r"<details.*?</details>", "", form, flags=re.DOTALL)
+    controls = re.findall(r'<(?:input|select|textarea) [^>]*?name="(\w+)"', form)
+    hidden = {"csrfmiddlewaretoken", "shown_for", "shown_source"}
+    assert set(controls) - hidden == {"source", "q", "k", "v", "engine", "causal"}
 
 
 def test_check_says_what_it_would_cost_and_submits_nothing(client):
@@ -404,7 +430,7 @@ def test_the_curl_command_sends_the_same_body(client):
     assert answer.status_code == 202, answer.content
 
 
-@pytest.mark.parametrize("engine", [name for name, one in ENGINES.items() if one.takes == ("q", "k", "v")])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_link_that_names_an_engine_alone_asks_for_nothing_that_it_lacks(client, engine):
     shown = client.get("/en/lab/", {"engine": engine}).content.decode()
     assert "It fits" in shown

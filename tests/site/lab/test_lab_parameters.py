@@ -1,7 +1,8 @@
-"""Scores and windows with learnt parameters, in a form that has fields for q, k and v alone."""
+"""Scores and windows with learnt parameters: each drawn unless somebody gives it."""
 
 import html
 import json
+import re
 
 import numpy as np
 import pytest
@@ -43,10 +44,21 @@ def test_every_score_runs_from_the_form(score):
     assert np.shape(found.arrays["weights"]) == (3, 3)
 
 
-def test_the_form_says_what_it_draws_and_nothing_twice_where_something_is_wrong(client):
-    page = html.unescape(client.get(HOME, {"engine": "scoring", "option_score": "concat"}).content.decode())
-    assert "draws what the options above need from its seed, one for all heads: w_concat, v_a." in page
-    assert "draws what the options" not in client.get(HOME, {"engine": "flash"}).content.decode()
+def test_the_parameters_of_an_option_come_with_it_and_no_others(client):
+    page = client.get(HOME, {"engine": "scoring", "option_score": "concat"}).content.decode()
+    assert set(re.findall(r'name="how_(w_\w+|v_a)"', page)) == {"w_concat", "v_a"}
+    assert re.search(r'name="how_w_concat".*?value="seed" selected', page, re.DOTALL)
+    assert "how_w_concat" not in client.get(HOME, {"engine": "flash"}).content.decode()
+
+
+def test_parameters_can_be_given_and_filled():
+    asked = PASTED | RETURNS | {"engine": "scoring", "option_score": "general", "how_w_general": "text"}
+    assert body_of(asked | {"in_w_general": "1 0\n0 2"})["inputs"]["w_general"] == [[1, 0], [0, 2]]
+    filled = body_of(asked | {"how_w_general": "fill", "in_w_general": "0.5"})
+    assert filled["inputs"]["w_general"] == [[0.5, 0.5], [0.5, 0.5]]
+
+
+def test_nothing_is_drawn_and_nothing_said_twice_where_something_is_wrong(client):
     for wrong in ({"seed": "x"}, {"head_dim": "many"}):
         body = body_of(SEEDED | PREDICTED | wrong)
         assert set(body["inputs"]) == set("qkv")

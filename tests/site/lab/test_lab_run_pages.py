@@ -4,6 +4,7 @@ import html
 import json
 import re
 import threading
+from dataclasses import replace
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from django.test import Client
 
 from api.runs.sharing import share_key
+from kernels.registry import ENGINES
 from workers import artifacts, events, runs
 from workers.models import Run, Status
 
@@ -277,7 +279,7 @@ def test_no_batch_or_no_heads_have_a_page_too(client, submit, finish, shape):
     assert client.get(f"/en/lab/runs/{run.id}/weights.svg").status_code == 404
 
 
-def test_a_run_of_latents_has_a_page_and_says_that_the_form_has_no_fields_for_it(client, submit):
+def test_a_run_of_latents_has_a_page_and_can_be_edited(client, submit):
     shapes = {"q_nope": [2, 1, 3], "q_rope": [2, 1, 2], "c_kv": [4, 5], "k_rope": [4, 2],
               "w_uk": [2, 5, 3], "w_uv": [2, 5, 3]}  # fmt: skip
     inputs = {name: {"seed": 1, "shape": shape} for name, shape in shapes.items()}
@@ -290,9 +292,9 @@ def test_a_run_of_latents_has_a_page_and_says_that_the_form_has_no_fields_for_it
     assert "2 heads, 1 query, 4 keys, dimension 5, value dimension 3" in shown
     assert "0.25" in shown
     assert "w_uk" in shown
-    assert "Edit and run again" not in shown
-    edit = client.get("/en/lab/", {"from": claimed.id})
-    assert "The inputs of this engine cannot be edited in the form." in edit.content.decode()
+    assert "Edit and run again" in shown
+    edit = html.unescape(client.get("/en/lab/", {"from": claimed.id}).content.decode())
+    assert "2 heads, 1 query, 4 keys, dimension 5, value dimension 3" in edit
 
 
 def test_what_is_not_softmax_attention_is_shown_beside_it(client, submit, finish):
@@ -454,17 +456,13 @@ def test_large_matrices_are_not_carried_over_and_the_page_says_why(client, submi
     assert "too large for text boxes (more than 4,096 numbers)" in edit(client, shown).content.decode()
 
 
-def test_what_the_form_cannot_say_is_not_dropped_in_silence(client, submit):
-    run = runs.cancel(submit(engine="reference", attention={"window": [2, 0], "softcap": 5.0}).id)
+def test_what_the_form_cannot_say_is_not_dropped_in_silence(client, submit, monkeypatch):
+    """A run may outlive an option of its engine."""
+    run = runs.cancel(submit(options={"block_m": 16, "block_n": 32}).id)
+    left = {name: schema for name, schema in ENGINES["flash"].options.items() if name != "block_n"}
+    monkeypatch.setitem(ENGINES, "flash", replace(ENGINES["flash"], options=left))
     note = html.unescape(edit(client, page(client, run)).content.decode())
-    assert "also sets window, softcap, which this form has no field for" in note
-
-
-def test_results_that_need_other_inputs_are_not_dropped_in_silence(client, submit):
-    inputs = {name: [[1, 0], [0, 1], [1, 1]] for name in ("q", "k", "v", "dout")}
-    run = runs.cancel(submit(engine="reference", inputs=inputs, returns=("out", "dq")).id)
-    note = html.unescape(edit(client, page(client, run)).content.decode())
-    assert "also sets dout, dq, which this form has no field for" in note
+    assert "also sets block_n, which this form has no field for" in note
 
 
 def test_a_run_names_the_options_that_are_not_at_their_default(client, submit):
