@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 
 from concepts.api import ConceptsView
 
-PRIVATE = ("lab/runs", "account", "classroom", "hand-in")
+PRIVATE = ("lab/runs", "lab/history", "account", "classroom", "hand-in")
 
 
 @require_safe

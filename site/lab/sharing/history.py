@@ -24,6 +24,11 @@ class Entry:
     kind: Kind
     id: str
 
+    @property
+    def word(self) -> str:
+        """As the cookie has it."""
+        return LETTERS[self.kind] + self.id
+
 
 def remember(response: Response, request: HttpRequest, kind: Kind, row_id: str) -> Response:
     """`response`, with a cookie in which the run or sweep is the newest that this browser submitted."""
@@ -31,9 +36,8 @@ def remember(response: Response, request: HttpRequest, kind: Kind, row_id: str) 
     return write(response, [newest, *(entry for entry in entries(request) if entry != newest)])
 
 
-def forget(response: Response, request: HttpRequest, kind: Kind, row_id: str) -> Response:
+def forget(response: Response, request: HttpRequest, gone: Entry) -> Response:
     """`response`, with a cookie from which the run or sweep is gone."""
-    gone = Entry(kind, row_id)
     return write(response, [entry for entry in entries(request) if entry != gone])
 
 
@@ -59,7 +63,7 @@ def write(response: Response, kept: list[Entry]) -> Response:
         return forget_all(response)
     response.set_signed_cookie(
         COOKIE,
-        ".".join(f"{LETTERS[entry.kind]}{entry.id}" for entry in kept[:MOST]),
+        ".".join(entry.word for entry in kept[:MOST]),
         salt=SALT,
         max_age=seconds_kept(),
         httponly=True,
