@@ -11,21 +11,24 @@ from kernels.registry import ENGINES
 from kernels.spec import Options, RunSpec
 from kernels.spec.declared import with_defaults
 from kernels.spec.families import PLAIN, Family
+from kernels.spec.run import LENGTHS
 from lab.form import given, offers, options, settings, texts
 from lab.form.forms import LabForm
 from lab.form.offers import ARRAYS
+from lab.sharing import snippets
 from workers import artifacts
 from workers.models import Run
 
 MAX_PASTED = 4_096  # numbers in all text boxes together
-PLACEHOLDER = "UPLOAD_ID"
+PLACEHOLDER = snippets.PLACEHOLDER
 
 
-def body_of(run: Run) -> dict[str, Any]:
-    """The body of `POST /api/v1/runs` that repeats `run`; arrays too many to type are left as uploads."""
+def body_of(run: Run, most: int = MAX_PASTED) -> dict[str, Any]:
+    """The body of `POST /api/v1/runs` that repeats `run`. Arrays of more than `most` numbers together are
+    left as uploads; lengths, which no file can give, never are."""
     spec = RunSpec.from_dict(run.spec)
     body = beyond_the_defaults(spec)
-    sent = submitted(run, spec)
+    sent = submitted(run, spec, most)
     inputs = {name: array_of(name, given, sent) for name, given in run.spec["inputs"].items()}
     return {"engine": spec.engine, **body, "inputs": inputs}
 
@@ -48,19 +51,22 @@ def differences(value: Mapping[str, Any], default: Mapping[str, Any]) -> dict[st
     return found
 
 
-def submitted(run: Run, spec: RunSpec) -> dict[str, np.ndarray]:
-    """The arrays that came with the request, if they are few enough to be typed; else nothing."""
-    sent = [given for given in spec.inputs.values() if given.source != "seed"]
-    if not sent or sum(given.elements for given in sent) > MAX_PASTED:
+def submitted(run: Run, spec: RunSpec, most: int) -> dict[str, np.ndarray]:
+    """The arrays that came with the request, if they are few enough to be typed; else the lengths alone."""
+    sent = {name: given.elements for name, given in spec.inputs.items() if given.source != "seed"}
+    if not sent:
         return {}
-    return artifacts.load_submitted(run)
+    arrays = artifacts.load_submitted(run)
+    if sum(count for name, count in sent.items() if name not in LENGTHS) <= most:
+        return arrays
+    return {name: array for name, array in arrays.items() if name in LENGTHS}
 
 
 def array_of(name: str, described: Mapping[str, Any], sent: Mapping[str, np.ndarray]) -> Any:
     """The ARRAY of the contract for one input."""
     if described["source"] == "seed":
         return {key: described[key] for key in ("seed", "shape", "distribution")}
-    if name in sent and 0 in described["shape"]:  # lists would not say how long the other axes are
+    if name in sent and name not in LENGTHS and 0 in described["shape"]:  # lists would not say how long the other axes are
         return {"b64": "", "dtype": "float32", "shape": described["shape"]}
     if name in sent:
         return tidy(to_jsonable(sent[name]))
