@@ -33,6 +33,9 @@ ENV PATH=/venv/bin:$PATH \
     PORT=8000
 WORKDIR /app
 COPY . .
+# Which commit this is, for the provenance of runs: docker build --build-arg COMMIT=$(git rev-parse HEAD) .
+ARG COMMIT=""
+ENV ATTENTION_LAB_COMMIT=$COMMIT
 # The key is for this one command only; the running containers read theirs from a secret.
 RUN ATTENTION_LAB_SECRET_KEY=unused ATTENTION_LAB_DATA_DIR=/tmp/build python -m config.static
 USER 10001:10001

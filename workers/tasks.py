@@ -19,6 +19,7 @@ from workers.grading import incidents, submissions, webhooks, work
 from workers.heart import Abandoned, Heart
 from workers.models import Kind, Run, Status
 from workers.processes import follow_parent
+from workers.release import release
 from workers.signals import housekeeping
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _execute(run: Run) -> None:
                     "cost": outcome.cost,
                     "notes": outcome.notes,
                 },
-                environment=outcome.environment,
+                environment={**outcome.environment, **release()},
             )
     except DeadlineExceeded:
         runs.too_long(run)

@@ -450,6 +450,8 @@ Run = component(
                     triton=nullable({"type": "string"}),
                     kernel_version=nullable({"type": "string"}),
                     interpreter=nullable({"type": "boolean"}),
+                    version=described("string", "Of the product."),
+                    commit=nullable({"type": "string"}),
                 ),
                 "nullable": True,
             },

@@ -42,6 +42,8 @@ SECRET_KEY = env.text("ATTENTION_LAB_SECRET_KEY") or embedded_secret()
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *env.words("ATTENTION_LAB_ALLOWED_HOSTS", "")]
 CSRF_TRUSTED_ORIGINS = env.words("ATTENTION_LAB_TRUSTED_ORIGINS", "")
 HTTPS = env.flag("ATTENTION_LAB_HTTPS", False)
+# The commit that runs, where it is not a checkout that says so itself.
+COMMIT = env.text("ATTENTION_LAB_COMMIT", "")
 NUM_PROXIES = env.integer("ATTENTION_LAB_NUM_PROXIES", 0)
 
 # --- The application -----------------------------------------------------------------------

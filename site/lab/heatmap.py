@@ -5,9 +5,11 @@ system (no inline style: the colours follow the page's theme). Larger maps are r
 LIMIT × LIMIT cells by block maximum, so that a peak is never averaged away, and the caption says so.
 """
 
+import base64
+import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -42,6 +44,7 @@ class HeatMap:
     source_columns: int
     largest: float  # of the finite values (of their size, for "div"); 0 when there are none
     dtype: np.dtype  # of the source
+    by_dimension: bool = False  # columns are dimensions, not keys
 
     @property
     def rows(self) -> int:
@@ -106,16 +109,22 @@ class HeatMap:
         return [self.column_name(column) for column in range(self.columns)]
 
 
-def figure(values: np.ndarray, kind: Kind, limit: int = LIMIT) -> HeatMap:
+def figure(values: np.ndarray, kind: Kind, limit: int = LIMIT, *, by_dimension: bool = False) -> HeatMap:
     """The heat map of a [rows, columns] array."""
     if values.ndim != 2:
         raise ValueError(f"a heat map shows a matrix, not an array of shape {values.shape}")
     row_block, column_block = blocks(values.shape, limit)
-    reduced = block_maximum(values.astype(np.float64), row_block, column_block)
-    finite = reduced[np.isfinite(reduced)]
+    cells = block_maximum(values.astype(np.float64), row_block, column_block)
+    found = reduced(cells, kind, (row_block, column_block), values.shape)
+    return replace(found, dtype=values.dtype, by_dimension=by_dimension)
+
+
+def reduced(cells: np.ndarray, kind: Kind, block: tuple[int, int], shape: tuple[int, ...]) -> HeatMap:
+    """The heat map of a [rows, columns] array of this shape, whose blocks are in `cells` [·, ·] float64."""
+    finite = cells[np.isfinite(cells)]
     largest = float(np.abs(finite).max()) if finite.size else 0.0
-    rows, columns = values.shape
-    return HeatMap(reduced, kind, row_block, column_block, rows, columns, largest, values.dtype)
+    rows, columns = shape
+    return HeatMap(cells, kind, *block, rows, columns, largest, cells.dtype)
 
 
 def levels(
@@ -196,11 +205,20 @@ def by_class(kind: Kind, level: int) -> tuple[str, str]:
 
 
 def by_value(kind: Kind, level: int) -> tuple[str, str]:
-    """The light colours themselves, for a file that travels without a stylesheet."""
+    """The light colours themselves, for a file that travels alone; `dark_style` has the dark ones."""
     if level < 0:
-        return 'fill="#ffffff" stroke="#8b8492"', f'fill="#57515f" {CENTERED}'
+        return 'class="none" fill="#ffffff" stroke="#8b8492"', f'fill="#57515f" {CENTERED}'
     color = (scales.sequential if kind == "seq" else scales.diverging)(level)
-    return f'fill="{color.hex}"', f'fill="{scales.ink(color).hex}" {CENTERED}'
+    return f'class="c{level}" fill="{color.hex}"', f'fill="{scales.ink(color).hex}" {CENTERED}'
+
+
+def dark_style(kind: Kind) -> str:
+    """What a file says of dark surroundings; whoever knows no media queries keeps the light colours."""
+    scale = scales.sequential if kind == "seq" else scales.diverging
+    steps = ((step, scale(step, dark=True)) for step in range(STEPS + 1))
+    cells = "".join(f".c{n}{{fill:{c.hex}}}.c{n}+text{{fill:{scales.ink(c).hex}}}" for n, c in steps)
+    others = ".paper{fill:#151319}.axis,.tick,.none+text{fill:#b3adba}.none{fill:#1d1a22;stroke:#847c8d}"
+    return f"@media (prefers-color-scheme:dark){{{others}{cells}}}"
 
 
 def svg(heat_map: HeatMap, label: str, paint: Paint = by_class, lit: int | None = None) -> SafeString:
@@ -223,8 +241,18 @@ def svg(heat_map: HeatMap, label: str, paint: Paint = by_class, lit: int | None 
 
 def document(heat_map: HeatMap, label: str) -> str:
     """The map as a file of its own."""
-    head = '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="13" '
-    return svg(heat_map, label, by_value).replace("<svg ", head, 1)
+    head = '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="13" fill="#57515f" '
+    style = f"<style>{dark_style(heat_map.kind)}</style>"
+    paper = '<rect class="paper" width="100%" height="100%" fill="#fdfcfa"/>'
+    opened, rest = svg(heat_map, label, by_value).replace("<svg ", head, 1).split(">", 1)
+    return f"{opened}>{style}{paper}{rest}"
+
+
+def style_hashes() -> list[str]:
+    """By which a policy lets the styles of these files in, and no others."""
+    kinds: tuple[Kind, ...] = ("seq", "div")
+    digests = (hashlib.sha256(dark_style(kind).encode()).digest() for kind in kinds)
+    return [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
 
 
 def cell_size(heat_map: HeatMap) -> tuple[int, int]:
@@ -238,7 +266,12 @@ def cell_size(heat_map: HeatMap) -> tuple[int, int]:
 def cells(heat_map: HeatMap, paint: Paint) -> SafeString:
     """One <g> per row; a number, if there is room, comes right after its cell."""
     width, height = cell_size(heat_map)
-    title = escape(_("query {row}, key {column}: {value}"))
+    words = (
+        _("query {row}, dimension {column}: {value}")
+        if heat_map.by_dimension
+        else _("query {row}, key {column}: {value}")
+    )
+    title = escape(words)
     size = f'width="{width}" height="{height}"'
     paints = {level: paint(heat_map.kind, level) for level in range(NOT_A_NUMBER, STEPS + 1)}
     names = heat_map.column_names()
@@ -286,7 +319,7 @@ def axes(heat_map: HeatMap) -> SafeString:
     return format_html(
         '<text class="axis" x="{}" y="14">{}</text><text class="axis" x="0" y="{}">{}</text>{}',
         LEFT,
-        _("key →"),
+        _("dimension →") if heat_map.by_dimension else _("key →"),
         TOP - 8,
         _("query ↓"),
         format_html_join("", '<text class="tick" {} x="{}" y="{}">{}</text>', (*keys, *queries)),

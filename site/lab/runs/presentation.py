@@ -19,7 +19,7 @@ from lab.form import fork
 from lab.runs import closeups, look, results, roofline
 from lab.runs.choice import FIELDS
 from lab.runs.heads import Head
-from lab.sharing import snippets
+from lab.sharing import reproduce, share
 from workers import runs
 from workers.models import Run, Status
 
@@ -57,11 +57,8 @@ def page(run: Run, request: HttpRequest) -> dict[str, Any]:
     spec: RunSpec = context["spec"]
     if not run.is_terminal:
         return context | {"progress": progress(run)}
-    body = fork.body_of(run)
-    context |= {
-        "curl": snippets.curl(body, request),
-        "curl_needs_upload": fork.PLACEHOLDER in str(body["inputs"]),
-    }
+    what = f"{context['engine_title']}: {context['shape']}"
+    context |= reproduce.context(run, spec, request) | share.context(run, spec, what, request)
     if run.status == Status.SUCCEEDED:
         waits = "wait" in request.GET
         return context | {

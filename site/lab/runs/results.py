@@ -2,21 +2,15 @@
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlencode
 
 from django.http import HttpRequest
-from django.urls import reverse
-from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from kernels.registry import ENGINES
 from kernels.spec import RunSpec
-from lab import arrays, heatmap
-from lab.form.offers import result_name
 from lab.runs import findings, measured, roofline
-from lab.runs.choice import Choice, kept
-from lab.sharing import files
-from workers import artifacts
+from lab.runs.choice import kept
+from lab.sharing import drawings, files
 from workers.models import Run
 
 
@@ -32,23 +26,8 @@ def result(run: Run, spec: RunSpec, request: HttpRequest) -> dict[str, Any]:
         "environment": environment(run.environment or {}),
         "inputs": inputs(run),
         "downloads": files.listing(run, request),
-        "pictures": picture_files(run, request),
+        "pictures": drawings.addresses(run, spec, request),
     }
-
-
-def standalone_map(run: Run, name: str, request: HttpRequest) -> str | None:
-    """A heat map as a file of its own; None when the run has no such matrix, or its file is gone."""
-    if name not in run.array_info:
-        return None
-    spec = RunSpec.from_dict(run.spec)
-    choice = Choice.read(request.GET, spec)
-    array = artifacts.load_result(run, name)
-    if array is None:
-        return None
-    values = arrays.one(array, name, spec, choice.batch, choice.head)
-    if not values.size:
-        return None
-    return heatmap.document(heatmap.figure(values, arrays.MAPS[name]), capfirst(result_name(name)))
 
 
 def environment(found: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -82,17 +61,6 @@ def inputs(run: Run) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def picture_files(run: Run, request: HttpRequest) -> list[tuple[str, str]]:
-    """The heat maps of what was returned, of the head that is looked at."""
-    chosen = {name: request.GET[name] for name in ("key", "batch", "head") if name in request.GET}
-    query = f"?{urlencode(chosen)}" if chosen else ""
-    return [
-        (f"{name}.svg", reverse("lab:map", kwargs={"run_id": run.id, "map_name": name}) + query)
-        for name, info in run.array_info.items()
-        if name in arrays.MAPS and all(info["shape"])
-    ]
 
 
 def readable(document: dict[str, Any], run: Run, request: HttpRequest) -> dict[str, Any]:

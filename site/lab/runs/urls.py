@@ -10,6 +10,5 @@ urlpatterns = [
     path("runs/<str:run_id>/cell/", views.cell, name="cell"),
     path("runs/<str:run_id>/maps/<str:map_name>.png", views.picture, name="picture"),
     path("runs/<str:run_id>/cancel/", views.cancel, name="cancel"),
-    path("runs/<str:run_id>/<str:map_name>.svg", views.map_svg, name="map"),
     path("runs/<str:run_id>.json", views.document, name="json"),
 ]

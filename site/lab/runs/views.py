@@ -12,7 +12,6 @@ from rest_framework.renderers import JSONRenderer
 from api import preferences
 from api.runs.representation import represent
 from kernels.spec import RunSpec
-from lab import arrays
 from lab.opening import open_run, run_view
 from lab.runs import look, presentation, results
 from workers import runs
@@ -113,13 +112,3 @@ def document(request: HttpRequest, run: Run) -> HttpResponse:
     """The run as `GET /api/v1/runs/{id}` gives it, for whoever may open the page."""
     content = JSONRenderer().render(results.readable(represent(run, request), run, request))
     return HttpResponse(content, content_type="application/json")
-
-
-@require_safe
-@run_view
-def map_svg(request: HttpRequest, run: Run, map_name: str) -> HttpResponse:
-    """The heat map alone, with its own colours, to be put into other documents."""
-    picture = results.standalone_map(run, map_name, request) if map_name in arrays.MAPS else None
-    if picture is None:
-        raise Http404
-    return HttpResponse(picture, content_type="image/svg+xml")

@@ -128,6 +128,8 @@ def typed(name: str, values: Any, more: str = "") -> Lines:
                 count=np.size(values)
             )
         )
+    if not np.size(values):
+        return [f"{name} = torch.zeros({np.shape(values)}, dtype=torch.long)"]
     values = values.tolist() if isinstance(values, np.ndarray) else values
     start = f"{name} = torch.tensor("
     return f"{start}{literal(values, len(start))}{more})".split("\n")

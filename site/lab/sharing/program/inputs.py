@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from kernels.spec.model import InputSpec
 from kernels.spec.run import LENGTHS
 from kernels.spec.values import ROUNDED
@@ -23,7 +25,8 @@ def is_drawn(facts: Facts, name: str) -> bool:
 
 
 def is_read(facts: Facts, name: str) -> bool:
-    return not is_drawn(facts, name) and name not in facts.sent and name not in LENGTHS
+    is_typed = name in facts.sent or name in LENGTHS or not facts.spec.inputs[name].elements
+    return not is_drawn(facts, name) and not is_typed
 
 
 def reads(facts: Facts) -> bool:
@@ -123,6 +126,8 @@ def one(facts: Facts, name: str, given: InputSpec) -> Lines:
     if is_drawn(facts, name):
         draw = drawer(given.distribution or "normal", distributions(facts))
         source = f'{draw}("{name}", {shape(given.shape)}, seed={given.seed})'
+    elif not given.elements:  # a list does not say how wide nothing is
+        source = f"np.zeros({shape(given.shape)})"
     elif name in facts.sent:
         return assigned(facts, name, facts.sent[name].tolist())
     else:
@@ -134,7 +139,10 @@ def whole_numbers(facts: Facts, name: str) -> Lines:
     values: Any = facts.lengths.get(name, facts.sent.get(name))
     if values is None:
         return [f'{name} = torch.tensor(run["{name}"])']
-    return f"{name} = torch.tensor({literal(values.tolist(), len(name) + 16)})".split("\n")
+    if not values.size:
+        return [f"{name} = torch.zeros({shape(values.shape)}, dtype=torch.long)"]
+    whole = values.astype(np.int64).tolist()
+    return f"{name} = torch.tensor({literal(whole, len(name) + 16)})".split("\n")
 
 
 def wrapped(facts: Facts, name: str) -> str:

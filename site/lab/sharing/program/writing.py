@@ -95,7 +95,7 @@ def plain(facts: Facts) -> Lines:
         added = "[None, None]" if spec.rank == 2 else "[None]"
         lines.append("# With axes for batch and heads.")
         lines.append(f"q = q{added}" if spec.is_paged else f"{which} = (x{added} for x in (q, k, v))")
-    lines += without_padding(facts)
+    lines += without_padding(facts, "q_lens", "q")
     lines += rotation.turning(facts)
     if facts.past:
         lift = ("[None, None]" if spec.rank == 2 else "[None]") if facts.lifts else ""
@@ -103,19 +103,19 @@ def plain(facts: Facts) -> Lines:
             "# The past comes first" + (", and was rotated when it came." if spec.attention.rope else "."),
             f"k, v = torch.cat([past_key{lift}, k], -2), torch.cat([past_value{lift}, v], -2)",
         ]
-    return lines
+    return [*lines, *without_padding(facts, "kv_lens", "k", "v")]
 
 
-def without_padding(facts: Facts) -> Lines:
+def without_padding(facts: Facts, lens: str, *names: str) -> Lines:
     """Padding may be anything, and 0 times NaN is NaN."""
-    spec, lines = facts.spec, ["# Padding may be anything: 0 in its place."]
-    if "q_lens" in facts.lengths:
-        lines.append(f"q = q.masked_fill({beyond(spec.q_len, 'q_lens')}, 0)")
-    if "kv_lens" in facts.lengths:
-        fresh = spec.kv_len - facts.past
-        lens = f"(kv_lens - {facts.past})" if facts.past else "kv_lens"
-        lines.append(f"k, v = (x.masked_fill({beyond(fresh, lens)}, 0) for x in (k, v))")
-    return lines if len(lines) > 1 else []
+    if lens not in facts.lengths:
+        return []
+    length = facts.spec.q_len if lens == "q_lens" else facts.spec.kv_len
+    filled = [f"{name}.masked_fill({beyond(length, lens)}, 0)" for name in names]
+    if len(names) > 1:
+        both = ", ".join(names)
+        filled = [f"(x.masked_fill({beyond(length, lens)}, 0) for x in ({both}))"]
+    return ["# Padding may be anything: 0 in its place.", f"{', '.join(names)} = {filled[0]}"]
 
 
 def beyond(length: int, lens: str) -> str:
@@ -137,25 +137,13 @@ def latents(facts: Facts) -> Lines:
         ]
     if facts.rank == 4:
         lines.append("c_kv, k_rope = c_kv[:, None], k_rope[:, None]  # one for all heads")
-    if facts.lengths:
-        lines += latent_padding(facts)
+    lines += without_padding(facts, "q_lens", "q_nope", "q_rope")
+    lines += without_padding(facts, "kv_lens", "c_kv", "k_rope")
     lines += rotation.turning(facts)
     lines.append("# Keys and values of each head from the latents, and the rotated part that all share.")
     lines.append("k, v = c_kv @ w_uk, c_kv @ w_uv")
     shared = "k_rope.expand(*k.shape[:-1], -1)" if facts.rank > 2 else "k_rope"
     lines.append(f"q, k = torch.cat([q_nope, q_rope], -1), torch.cat([k, {shared}], -1)")
-    return lines
-
-
-def latent_padding(facts: Facts) -> Lines:
-    lines = ["# Padding may be anything: 0 in its place."]
-    for names, lens, length in (
-        (("q_nope", "q_rope"), "q_lens", facts.spec.q_len),
-        (("c_kv", "k_rope"), "kv_lens", facts.spec.kv_len),
-    ):
-        if lens in facts.lengths:
-            both = ", ".join(names)
-            lines.append(f"{both} = (x.masked_fill({beyond(length, lens)}, 0) for x in ({both}))")
     return lines
 
 
