@@ -224,8 +224,8 @@ def dark_style(kind: Kind) -> str:
 def svg(heat_map: HeatMap, label: str, paint: Paint = by_class, lit: int | None = None) -> SafeString:
     """The map as SVG; every cell carries its value as a <title>, and `label` names the whole. The row of
     query `lit` has a frame."""
-    width, height = cell_size(heat_map)
-    total = (LEFT + heat_map.columns * width + 1, TOP + heat_map.rows * height + 1)
+    width, _height = cell_size(heat_map)
+    total = natural_size(heat_map)
     head = '<svg class="{}" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">'
     return format_html(
         head + "{}{}{}</svg>",
@@ -243,7 +243,7 @@ def document(heat_map: HeatMap, label: str) -> str:
     """The map as a file of its own."""
     head = '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="13" fill="#57515f" '
     style = f"<style>{dark_style(heat_map.kind)}</style>"
-    paper = '<rect class="paper" width="100%" height="100%" fill="#fdfcfa"/>'
+    paper = '<path class="paper" d="M0 0h{}v{}H0z" fill="#fdfcfa"/>'.format(*natural_size(heat_map))
     opened, rest = svg(heat_map, label, by_value).replace("<svg ", head, 1).split(">", 1)
     return f"{opened}>{style}{paper}{rest}"
 
@@ -253,6 +253,12 @@ def style_hashes() -> list[str]:
     kinds: tuple[Kind, ...] = ("seq", "div")
     digests = (hashlib.sha256(dark_style(kind).encode()).digest() for kind in kinds)
     return [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
+
+
+def natural_size(heat_map: HeatMap) -> tuple[int, int]:
+    """Width and height of the whole, in SVG units."""
+    width, height = cell_size(heat_map)
+    return LEFT + heat_map.columns * width + 1, TOP + heat_map.rows * height + 1
 
 
 def cell_size(heat_map: HeatMap) -> tuple[int, int]:

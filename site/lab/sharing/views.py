@@ -3,7 +3,7 @@
 from typing import Any
 
 from csp.constants import NONE
-from csp.decorators import csp_replace, csp_update
+from csp.decorators import csp_replace
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -57,7 +57,7 @@ def drawing(request: HttpRequest, run: Run, map_name: str) -> HttpResponseBase:
     return HttpResponse(picture, content_type="image/svg+xml")
 
 
-@csp_update({"frame-ancestors": ["*"]})  # type: ignore[arg-type]
+@csp_replace({"frame-ancestors": ["*"]})  # type: ignore[arg-type]
 @xframe_options_exempt
 @require_safe
 @never_cache

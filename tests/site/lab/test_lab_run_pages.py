@@ -372,7 +372,7 @@ def test_json_and_svg_forms(client, submit, finish):
     svg = client.get(f"/en/lab/runs/{run.id}/weights.svg")
     assert svg.headers["Content-Type"] == "image/svg+xml"
     assert svg.content.count(b"<rect") == 9
-    assert client.get(f"/en/lab/runs/{run.id}/scores.svg").status_code == 404
+    assert client.get(f"/en/lab/runs/{run.id}/entropy.svg").status_code == 404
 
 
 # --- When it did not work out ---------------------------------------------------------------------
@@ -452,7 +452,7 @@ def test_large_matrices_are_not_carried_over_and_the_page_says_why(client, submi
     rows = np.random.default_rng().normal(size=(64, 64)).tolist()
     run = runs.cancel(submit(inputs={"q": rows, "k": rows, "v": rows}).id)
     shown = page(client, run)
-    assert "UPLOAD_ID" in shown
+    assert "UPLOAD=$(curl" in shown
     assert "too large for text boxes (more than 4,096 numbers)" in edit(client, shown).content.decode()
 
 

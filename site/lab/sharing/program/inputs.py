@@ -127,7 +127,8 @@ def one(facts: Facts, name: str, given: InputSpec) -> Lines:
         draw = drawer(given.distribution or "normal", distributions(facts))
         source = f'{draw}("{name}", {shape(given.shape)}, seed={given.seed})'
     elif not given.elements:  # a list does not say how wide nothing is
-        source = f"np.zeros({shape(given.shape)})"
+        kind = ", bool" if given.dtype == "bool" else ""
+        source = f"np.zeros({shape(given.shape)}{kind})"
     elif name in facts.sent:
         return assigned(facts, name, facts.sent[name].tolist())
     else:
@@ -137,10 +138,11 @@ def one(facts: Facts, name: str, given: InputSpec) -> Lines:
 
 def whole_numbers(facts: Facts, name: str) -> Lines:
     values: Any = facts.lengths.get(name, facts.sent.get(name))
+    given = facts.spec.inputs[name]
+    if not given.elements:
+        return [f"{name} = torch.zeros({shape(given.shape)}, dtype=torch.long)"]
     if values is None:
         return [f'{name} = torch.tensor(run["{name}"])']
-    if not values.size:
-        return [f"{name} = torch.zeros({shape(values.shape)}, dtype=torch.long)"]
     whole = values.astype(np.int64).tolist()
     return f"{name} = torch.tensor({literal(whole, len(name) + 16)})".split("\n")
 
