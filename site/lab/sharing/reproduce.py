@@ -6,16 +6,20 @@ from typing import Any
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from kernels.registry import ENGINES
 from kernels.spec import RunSpec
 from kernels.spec.run import LENGTHS
 from lab.form import fork
 from lab.sharing import files, snippets
-from lab.sharing.program import Facts, Unsayable, program
+from lab.sharing.program import Facts, Unsayable
+from lab.sharing.program import program as torch_text
 from lab.sharing.program.facts import MOST_TYPED
 from workers import artifacts
 from workers.models import Run, Status
+
+REQUESTS = gettext_lazy("Python, requests")
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Snippet:
     """A text to be copied, or why there is none."""
 
     name: str
-    title: str
+    title: Any
     text: str = ""
     why_not: str = ""
 
@@ -31,13 +35,14 @@ class Snippet:
 def snippets_of(run: Run, spec: RunSpec, request: HttpRequest) -> list[Snippet]:
     body = fork.body_of(run, snippets.MOST_TYPED)
     inputs_file = request.build_absolute_uri(files.address(run, "inputs.npz", request))
-    too_long = _("Its lists of positions or ids are too long for a command.")
-    commands = [
-        Snippet("curl", "curl", snippets.curl(body, request, inputs_file) or "", too_long),
-        Snippet(
-            "requests", _("Python, requests"), snippets.requests(body, request, inputs_file) or "", too_long
-        ),
-    ]
+    if snippets.uploads(body) and not run.array_info:
+        why_not = _("Its inputs are too many for a command, and the run has no files to take them from.")
+        commands = [Snippet("curl", "curl", why_not=why_not), Snippet("requests", REQUESTS, why_not=why_not)]
+    else:
+        why_not = _("Its lists of positions or ids are too long for a command.")
+        curl = snippets.curl(body, request, inputs_file) or ""
+        program = snippets.requests(body, request, inputs_file) or ""
+        commands = [Snippet("curl", "curl", curl, why_not), Snippet("requests", REQUESTS, program, why_not)]
     text, why_not = torch_program(run, spec, request)
     return [*commands, Snippet("torch", "PyTorch", text, why_not)]
 
@@ -45,7 +50,7 @@ def snippets_of(run: Run, spec: RunSpec, request: HttpRequest) -> list[Snippet]:
 def torch_program(run: Run, spec: RunSpec, request: HttpRequest) -> tuple[str, str]:
     """(program, ""), or ("", why there is none)."""
     try:
-        return program(facts(run, spec, request)), ""
+        return torch_text(facts(run, spec, request)), ""
     except Unsayable as reason:
         return "", str(reason)
 
