@@ -201,3 +201,22 @@ def test_an_account_lists_what_its_tokens_submitted(submit):
     assert first + second == newest_first
     assert client.get(first[0]).status_code == 200
     assert links(client, f"{HISTORY}?page=nonsense") == first
+
+
+def test_a_sweep_is_a_line_of_its_own_and_its_points_are_none(browser, seeded):
+    from api.callers import Caller
+    from api.sweeps.submission import submit_sweep_body
+
+    user = User.objects.create_user("ada")
+    body = {"engine": "flash", "inputs": seeded(1, 2, 8, 4), "vary": {"attention/softcap": [0.0, 5.0]}}
+    anonymous, _ = submit_sweep_body(body, caller=Caller("", "address"))
+    (line,) = lines(browser(anonymous.id, kind="sweep"))
+    assert "Sweep: Flash" in line
+    assert "2 points, attention/softcap" in line
+    assert "running" in line
+    owned, _ = submit_sweep_body(body, caller=Caller(f"user:{user.pk}", "address"))
+    client = Client()
+    client.force_login(user)
+    (link,) = links(client)
+    assert link.startswith(f"/en/lab/sweeps/{owned.id}/?key=")
+    assert client.get(link).status_code == 200
