@@ -35,10 +35,11 @@ from kernels.compiled_cache import CompiledCache
 from kernels.engines import CannotRunError, Kernels
 from kernels.engines.tensors import TORCH_DTYPES
 from kernels.flash.interpreter import INTERPRETED
+from kernels.machine_code import count_instructions, digests, source_lines
 from kernels.registry import ENGINES
 from kernels.spec.model import RunSpec
 from kernels.spec.values import HEADED, INTEGERS
-from kernels.targets import TARGETS, WARP_SIZE, resident_blocks
+from kernels.targets import TARGETS, WARP_SIZE, block_limits, resident_blocks
 from kernels.tiles import advising
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
@@ -49,27 +50,6 @@ TMEM_COLUMN_BYTES = 128 * 4
 
 class CannotCompileError(Exception):
     """The kernel has no form for this target; the message says why and what would do."""
-
-
-# Machine instructions (SASS) by what they do, as patterns over the opcode.
-INSTRUCTIONS = {
-    "mma": r"[HIDQO]MMA",
-    "wgmma": r"[HIQ]GMMA",
-    "tcgen05": r"UTC\w*MMA",
-    "ld_global": r"LDG",
-    "st_global": r"STG",
-    "cp_async": r"LDGSTS",
-    "tma_load": r"UTMALDG|UBLKCP",
-    "ld_shared": r"LDS|LDSM",
-    "st_shared": r"STS|STSM",
-    "spill_load": r"LDL",
-    "spill_store": r"STL",
-    "ffma": r"FFMA2?",
-    "exp": r"MUFU\.EX2",
-    "shuffle": r"SHFL",
-    "barrier": r"BAR|SYNCS",
-    "branch": r"BRA",
-}
 
 
 @dataclass(frozen=True)
@@ -88,10 +68,13 @@ class Compiled:
     num_warps: int
     num_stages: int
     blocks_per_sm: int
-    limited_by: str  # "registers" | "shared" | "warps" | "blocks" | "tmem"
+    block_limits: dict[str, int]  # blocks that each resource of a multiprocessor leaves room for
+    limited_by: str  # the least of them: "registers" | "shared" | "warps" | "blocks" | "tmem"
     occupancy: float  # resident warps over the most that the multiprocessor can hold
     fits: bool
     instructions: dict[str, int]
+    source_lines: list[dict[str, Any]]  # {file, line, instructions}: what of the machine code came of a line
+    sources: dict[str, str]  # SHA-256 of each file of ours that is among them
     texts: Mapping[str, str]
 
     def to_dict(self) -> dict[str, Any]:
@@ -209,7 +192,9 @@ def _key(
     calls, types, constants, alignments, options, Triton with its assembler, and the code of this module."""
     backend = make_backend(gpu)
     here = Path(__file__)
-    described = "".join(here.with_name(file).read_text() for file in ("compiling.py", "targets.py"))
+    described = "".join(
+        here.with_name(file).read_text() for file in ("compiling.py", "machine_code.py", "targets.py")
+    )
     parts = (
         name,
         source.hash(),
@@ -254,7 +239,9 @@ def _described(name: str, target: str, built: Any, said: str) -> Compiled:
     sass = _disassemble(built.asm["cubin"])
     shared, warps = int(built.metadata.shared), int(built.metadata.num_warps)
     columns = int(getattr(built.metadata, "tmem_size", 0) or 0)
-    blocks, limited_by = resident_blocks(multiprocessor, registers, shared, warps, columns)
+    takes = (multiprocessor, registers, shared, warps, columns)
+    blocks, limited_by = resident_blocks(*takes)
+    lines = source_lines(sass)
     return Compiled(
         target=target,
         gpu=multiprocessor.title,
@@ -268,11 +255,17 @@ def _described(name: str, target: str, built: Any, said: str) -> Compiled:
         num_warps=warps,
         num_stages=int(built.metadata.num_stages),
         blocks_per_sm=blocks,
+        block_limits=block_limits(*takes),
         limited_by=limited_by,
         occupancy=blocks * warps / multiprocessor.max_warps,
         fits=blocks > 0,
         instructions=count_instructions(sass),
-        texts={**{text: str(built.asm[text]) for text in TEXTS if text != "sass"}, "sass": sass},
+        source_lines=[line.to_dict() for line in lines],
+        sources=digests(line.file for line in lines),
+        texts={
+            **{text: without_folders(str(built.asm[text])) for text in TEXTS if text != "sass"},
+            "sass": sass,
+        },
     )
 
 
@@ -297,18 +290,12 @@ def _disassemble(cubin: bytes) -> str:
             check=True,
             timeout=60,
         ).stdout
-    # The assembler's view of its own build folder is nobody's business.
-    return re.sub(r'File "[^"]*/(\w+\.py)"', r'File "\1"', said)
+    return without_folders(said)
 
 
-def count_instructions(sass: str) -> dict[str, int]:
-    """How often each kind of INSTRUCTIONS stands in the code (not how often it runs)."""
-    opcodes = Counter(
-        re.findall(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d\s+)?([A-Z][A-Z0-9_.]*)", sass, re.MULTILINE)
-    )
-    patterns = {kind: re.compile(rf"(?:{pattern})(?:\.|$)") for kind, pattern in INSTRUCTIONS.items()}
-    counts = {
-        kind: sum(count for opcode, count in opcodes.items() if pattern.match(opcode))
-        for kind, pattern in patterns.items()
-    }
-    return {**counts, "total": opcodes.total()}
+def without_folders(text: str) -> str:
+    """Where this machine keeps the sources is nobody's business: kernels/flash/kernel.py, and likewise
+    triton/language/standard.py."""
+    for package in (Path(triton.__file__).parent, Path(__file__).parent):  # the inner one first
+        text = text.replace(f"{package.parent}/", "")
+    return text

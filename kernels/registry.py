@@ -328,6 +328,24 @@ ENGINES: dict[str, Engine] = {
                 "block_n": _block_option(
                     f"Keys per tile; null: chosen for the machine. block_m·block_n ≤ {MAX_BLOCK_ELEMENTS:,}."
                 ),
+                "num_warps": {
+                    "description": (
+                        "Warps of a program of the forward kernels on a GPU; null: chosen for the tile. The "
+                        "interpreter has none."
+                    ),
+                    "enum": [None, 1, 2, 4, 8, 16],
+                    "default": None,
+                },
+                "num_stages": {
+                    "description": (
+                        "Tiles of keys and values that these load or wait for at a time on a GPU; null: "
+                        "chosen for the machine."
+                    ),
+                    "type": ["integer", "null"],
+                    "minimum": 1,
+                    "maximum": 5,
+                    "default": None,
+                },
                 **_QUANTISED_OPTIONS,
             },
             max_head_dim=256,

@@ -68,25 +68,39 @@ def nearest(capability: int) -> str:
     return "sm_90" if capability < 100 else "sm_100" if capability < 120 else "sm_120"
 
 
-def resident_blocks(
+def block_limits(
     sm: Multiprocessor, registers: int, shared_bytes: int, num_warps: int, tmem_columns: int = 0
-) -> tuple[int, str]:
-    """How many blocks of a kernel fit on a multiprocessor at once, and what stops one more.
+) -> dict[str, int]:
+    """How many blocks of a kernel each resource of a multiprocessor leaves room for; the least is how many
+    fit.
 
     ``registers`` per thread, ``shared_bytes``, ``num_warps`` and ``tmem_columns`` per block. The arithmetic
     of NVIDIA's occupancy calculator: registers are given to warps in units of 256, and each block takes 1 KiB
     of shared memory for the system. Tensor memory is given out in powers of two of columns, 32 or more.
     """
-    per_warp = -(-registers * WARP_SIZE // REGISTER_UNIT) * REGISTER_UNIT
-    bounds = {
+    found = {
         "blocks": sm.max_blocks,
         "warps": sm.max_warps // num_warps,
-        "registers": REGISTER_LIMIT // per_warp // num_warps,
+        "registers": REGISTER_LIMIT // registers_per_warp(registers) // num_warps,
         "shared": sm.shared_bytes // (shared_bytes + sm.reserved_bytes_per_block),
     }
     if shared_bytes > sm.shared_bytes_per_block:
-        bounds["shared"] = 0
+        found["shared"] = 0
     if tmem_columns:
-        bounds["tmem"] = sm.tmem_columns // max(32, 1 << (tmem_columns - 1).bit_length())
+        found["tmem"] = sm.tmem_columns // max(32, 1 << (tmem_columns - 1).bit_length())
+    return found
+
+
+def registers_per_warp(registers: int) -> int:
+    """What a warp is given, whose threads take so many each."""
+    return -(-registers * WARP_SIZE // REGISTER_UNIT) * REGISTER_UNIT
+
+
+def resident_blocks(
+    sm: Multiprocessor, registers: int, shared_bytes: int, num_warps: int, tmem_columns: int = 0
+) -> tuple[int, str]:
+    """How many blocks of a kernel fit on a multiprocessor at once, and what stops one more; the arguments are
+    those of ``block_limits``."""
+    bounds = block_limits(sm, registers, shared_bytes, num_warps, tmem_columns)
     tightest = min(bounds, key=lambda name: bounds[name])
     return bounds[tightest], tightest

@@ -26,6 +26,23 @@ CompileRequest = component(
     ),
     *runs.RunRequest.uses,
 )
+SourceLine = component(
+    "SourceLine",
+    closed(
+        {
+            "file": described(
+                "string", "From the root of the sources, or of Triton's: kernels/flash/kernel.py."
+            ),
+            "line": described("integer", "From 1."),
+            "instructions": {
+                "type": "object",
+                "additionalProperties": COUNT,
+                "description": "How often each kind stands there, those that do; and total.",
+            },
+        },
+        required=("file", "line", "instructions"),
+    ),
+)
 FIGURES: dict[str, JsonSchema] = {
     "target": runs.choice(*TARGETS),
     "gpu": {"type": "string"},
@@ -39,6 +56,12 @@ FIGURES: dict[str, JsonSchema] = {
     "num_warps": COUNT,
     "num_stages": COUNT,
     "blocks_per_sm": described("integer", "Blocks of this kernel that one multiprocessor holds."),
+    "block_limits": {
+        "type": "object",
+        "additionalProperties": COUNT,
+        "description": "How many blocks each resource leaves room for: registers, shared, warps, blocks, and "
+        "tmem where it is used. The least of them is blocks_per_sm.",
+    },
     "limited_by": runs.choice("registers", "shared", "warps", "blocks", "tmem"),
     "occupancy": described("number", "Resident warps over the most that are possible."),
     "fits": described("boolean", "Whether at least one block fits."),
@@ -47,9 +70,20 @@ FIGURES: dict[str, JsonSchema] = {
         "additionalProperties": COUNT,
         "description": "How often each kind stands in the machine code (not how often it runs).",
     },
+    "source_lines": {
+        "type": "array",
+        "items": ref(SourceLine),
+        "description": "The same by the source line that it came of. What was inlined belongs to the line of "
+        "the helper itself.",
+    },
+    "sources": {
+        "type": "object",
+        "additionalProperties": {"type": "string"},
+        "description": "SHA-256 of each source file of ours that is among them, as it was compiled.",
+    },
 }
 REQUIRED = ("target", "kernel", "registers", "shared_bytes", "fits", "instructions")
-FurtherKernel = component("FurtherKernel", closed(FIGURES, required=REQUIRED))
+FurtherKernel = component("FurtherKernel", closed(FIGURES, required=REQUIRED), SourceLine)
 CompiledKernel = component(
     "CompiledKernel",
     closed(
@@ -64,6 +98,7 @@ CompiledKernel = component(
         required=(*REQUIRED, "others"),
     ),
     FurtherKernel,
+    SourceLine,
 )
 CompileResult = component(
     "CompileResult",

@@ -58,9 +58,16 @@ def choose_tiling(spec: RunSpec, target: str | None, kernel: str = "flash_forwar
         return best._replace(block_m=block_m, block_n=block_n)
     block_m, block_n = as_asked(spec.options, block_m, block_n)
     if (block_m, block_n) == best[:2]:
-        return best
+        return launched_as_asked(best, spec)
     dim = max(spec.head_dim, spec.v_head_dim)
-    return Tiling(block_m, block_n, warps_for(block_m, block_n, dim, spec.dtype), best.num_stages)
+    warps = warps_for(block_m, block_n, dim, spec.dtype)
+    return launched_as_asked(Tiling(block_m, block_n, warps, best.num_stages), spec)
+
+
+def launched_as_asked(tiling: Tiling, spec: RunSpec) -> Tiling:
+    """With the warps and the stages of the options, where they name some."""
+    asked = {name: spec.options.more.get(name) for name in ("num_warps", "num_stages")}
+    return tiling._replace(**{name: count for name, count in asked.items() if count is not None})
 
 
 def _within_lengths(best: Tiling, q_len: int, kv_len: int, *, interpreted: bool) -> tuple[int, int]:

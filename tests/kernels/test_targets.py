@@ -3,7 +3,7 @@
 import pytest
 
 from kernels.spec import SpecError
-from kernels.targets import TARGETS, nearest, parse_targets, resident_blocks
+from kernels.targets import TARGETS, block_limits, nearest, parse_targets, resident_blocks
 
 KIB = 1024
 
@@ -37,6 +37,31 @@ KIB = 1024
 )
 def test_resident_blocks(target, block, expected):
     assert resident_blocks(TARGETS[target], *block) == expected
+
+
+# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": 8.0, 9.0, 10.0, 12.0.
+PUBLISHED = {
+    "sm_80": {"warps": 64, "blocks": 32, "shared": 164, "a_block": 163},
+    "sm_90": {"warps": 64, "blocks": 32, "shared": 228, "a_block": 227},
+    "sm_100": {"warps": 64, "blocks": 32, "shared": 228, "a_block": 227},
+    "sm_120": {"warps": 48, "blocks": 24, "shared": 100, "a_block": 99},
+}
+
+
+@pytest.mark.parametrize("target", PUBLISHED)
+@pytest.mark.parametrize("registers", [16, 33, 64, 107, 168, 255])
+@pytest.mark.parametrize("warps", [1, 4, 8])
+def test_each_resource_by_itself(target, registers, warps):
+    sm = PUBLISHED[target]
+    # of 65,536 registers, a warp takes 32 times as many as a thread, in whole units of 256
+    units = 65_536 // 256 // ((registers * 32 + 255) // 256)
+    assert block_limits(TARGETS[target], registers, 20 * KIB, warps) == {
+        "blocks": sm["blocks"],
+        "warps": sm["warps"] // warps,
+        "registers": units // warps,
+        "shared": sm["shared"] // 21,  # with the KiB that the system takes
+    }
+    assert block_limits(TARGETS[target], registers, sm["a_block"] * KIB + 1, warps)["shared"] == 0
 
 
 @pytest.mark.parametrize(
