@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.api.helpers import BODY, assert_problem
+from tests.api.helpers import BODY, assert_problem, validator
 from workers import runs
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -89,3 +89,39 @@ def test_the_same_key_compiles_once(api, sent):
     again = api.post("/compiles", REQUEST, idempotency_key="one")
     assert first.json()["id"] == again.json()["id"]
     assert len(sent) == 1
+
+
+FIGURES = {
+    "target": "sm_90", "gpu": "H100, H200", "kernel": "flash_forward", "registers": 107, "stack_bytes": 0,
+    "spills_bytes": 0, "shared_bytes": 65536, "shared_limit_bytes": 232448, "tmem_bytes": 0, "num_warps": 8,
+    "num_stages": 3, "blocks_per_sm": 2, "limited_by": "registers", "occupancy": 0.25, "fits": True,
+    "block_limits": {"blocks": 32, "warps": 8, "registers": 2, "shared": 3}, "instructions": {"total": 3},
+    "source_lines": [
+        {"file": "kernels/flash/kernel.py", "line": 58, "instructions": {"wgmma": 2, "total": 3}},
+    ],
+    "sources": {"kernels/flash/kernel.py": "ab" * 32},
+}  # fmt: skip
+
+
+def test_the_answer_is_as_the_document_describes_it(api, document):
+    described = document["components"]["schemas"]["CompiledKernel"]["properties"]
+    assert {"block_limits", "source_lines", "sources"} <= set(described)
+    run_id = submit(api)["id"]
+    result = {"targets": {"sm_90": {**FIGURES, "others": [{**FIGURES, "kernel": "flash_scores"}]}}}
+    assert runs.finish_compile(runs.claim(run_id), texts={}, result=result, environment={"triton": "3"})
+    answer = api.get(f"/compiles/{run_id}").json()
+    assert answer["result"] == result
+    assert not list(validator(document, "Compile").iter_errors(answer))
+    answer["result"]["targets"]["sm_90"]["source_lines"][0]["line"] = "58"
+    assert list(validator(document, "Compile").iter_errors(answer))
+
+
+def test_warps_and_stages_may_be_asked_for(api):
+    asked = submit(api, options={"num_warps": 8, "num_stages": 2})["spec"]["options"]
+    assert (asked["num_warps"], asked["num_stages"]) == (8, 2)
+    assert_problem(
+        api.post("/compiles", {**REQUEST, "options": {"num_warps": 3}}), 422, pointer="/options/num_warps"
+    )
+    assert_problem(
+        api.post("/compiles", {**REQUEST, "options": {"num_stages": 9}}), 422, pointer="/options/num_stages"
+    )

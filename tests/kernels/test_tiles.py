@@ -57,6 +57,7 @@ LAUNCHES = {
     "flash, asked": tiled(returns=ALL, block_m=32, block_n=128),
     "flash, codes": tiled(returns=("out", "weights"), kv_dtype="fp8_e4m3"),
     "flash, float32": tiled("float32", returns=ALL),
+    "flash, warps": tiled(num_warps=16, num_stages=1),
     "decode": tiled(engine="decode", q_len=3),
     "decode, asked": tiled(engine="decode", q_len=3, block_n=16, num_splits=4),
     "paged, few": tiled(engine="paged", q_len=1, kv_dtype="int8"),
@@ -79,6 +80,14 @@ def test_the_tiles_that_are_judged_are_those_that_are_launched(name: str, target
         arguments = given[kernel]
         names = ("BLOCK_M", "BLOCK_N", "num_warps", "num_stages")
         assert tuple(arguments[name] for name in names) == tiling, kernel
+
+
+def test_warps_and_stages_are_as_asked_for_and_judged_so() -> None:
+    usual = tilings(tiled(), "sm_90")["flash_forward"]
+    asked = tilings(tiled(num_warps=16, num_stages=1), "sm_90")["flash_forward"]
+    assert asked == usual._replace(num_warps=16, num_stages=1)
+    (problem,) = tile_problems(tiled("float32", block_m=64, block_n=64, num_warps=1), ["sm_90"])
+    assert "float32 multiply-adds" in problem.detail
 
 
 def test_the_table_shows_both_backward_kernels_in_the_tiles_that_they_share() -> None:

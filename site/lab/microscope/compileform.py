@@ -14,6 +14,7 @@ from kernels.spec import FieldProblem
 from kernels.spec.families import PLAIN_INPUTS
 from kernels.targets import TARGETS
 from lab.form.forms import choice_field, number_field
+from workers.models import Run
 
 OTHER = "b_"  # prefix of the fields of the configuration that is compared
 # Engines whose kernels are compiled from shapes of q, k and v alone.
@@ -142,8 +143,7 @@ class CompileForm(forms.Form):
     @property
     def others(self) -> Iterator[dict[str, Any]]:
         """The fields of the other configuration: each may be as in the first."""
-        for name in USUAL:
-            field = self.fields[name]
+        for name, field in self.fields.items():
             choices = getattr(field.widget, "choices", None)
             yield {
                 "name": OTHER + name,
@@ -178,8 +178,8 @@ def state_of(spec: Mapping[str, Any], targets: Iterable[str]) -> dict[str, str]:
     )
     found = {
         "engine": spec["engine"],
-        "dtype": spec["dtype"],
-        "target": next(iter(targets), "sm_80"),
+        "dtype": spec["dtype"] if spec["dtype"] in DTYPES else USUAL["dtype"],
+        "target": next(iter(targets), USUAL["target"]),
         "head_dim": str(shape[-1]),
         "heads": str(shape[-3] if len(shape) > 2 else 1),
         "q_len": str(shape[-2]),
@@ -187,6 +187,11 @@ def state_of(spec: Mapping[str, Any], targets: Iterable[str]) -> dict[str, str]:
         "mask": mask_of(spec["attention"]),
     }
     return found | {name: str(spec["options"].get(name) or "") for name in OPTIONS}
+
+
+def query_of_run(run: Run) -> str:
+    """The query string of the form for the kernel of a run; "" where the form has no such engine."""
+    return address_of(state_of(run.spec, ())) if run.engine in COMPILED else ""
 
 
 def mask_of(attention: Mapping[str, Any]) -> str:

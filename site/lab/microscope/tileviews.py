@@ -21,7 +21,7 @@ from kernels.limits import MAX_BLOCK, MIN_BLOCK
 from kernels.registry import ENGINES, SOFTMAX
 from kernels.spec import RunSpec
 from kernels.spec.families import PLAIN
-from lab.microscope import tiles
+from lab.microscope import compileform, tiles
 from lab.microscope.tileform import TilesForm, presets
 from lab.opening import run_view
 from lab.runs import presentation
@@ -59,6 +59,7 @@ def request_lengths(form: TilesForm, name: str) -> list[int]:
 def of_run(request: HttpRequest, run: Run) -> HttpResponse:
     """The tiles of one head of a run, in whatever size is asked for."""
     context = presentation.about(run, request) | {"tab": "tiles", "key": request.GET.get("key", "")}
+    context["compiled_query"] = compileform.query_of_run(run)
     spec: RunSpec = context["spec"]
     template = "lab/microscope/run_tiles.html"
     engine = ENGINES.get(run.engine)

@@ -12,8 +12,8 @@ from api import preferences
 from api.callers import caller_of
 from api.computing import computing
 from kernels.spec import RunSpec
+from lab.microscope import compileform, tracing
 from lab.microscope import steps as stepping
-from lab.microscope import tracing
 from lab.opening import run_view
 from lab.runs import presentation
 from workers import quotas, runs
@@ -57,6 +57,7 @@ def steps_page(
 ) -> HttpResponse:
     context = presentation.page(run, request) if not run.is_terminal else presentation.about(run, request)
     kept = {name: request.GET[name] for name in ("key", *PLACE) if name in request.GET}
+    context |= {"compiled_query": compileform.query_of_run(run)}
     context |= {"refusal": refusal, "tab": "steps", "key": kept.get("key", ""), "kept": urlencode(kept)}
     if run.status == Status.SUCCEEDED:
         context |= (
