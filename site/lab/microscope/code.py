@@ -9,7 +9,7 @@ from django.http import QueryDict
 
 from kernels.machine_code import Place, places
 from lab.microscope import compiled, compiles
-from lab.runs import results
+from lab.runs import choice as choices
 from workers.models import Run
 
 STAGES = ("ptx", "sass", "ttgir", "ttir", "llir")
@@ -36,9 +36,9 @@ class Choice:
         return cls(
             target=query.get("target", ""),
             kernel=query.get("kernel", ""),
-            stage=results.one_of(query.get("stage", ""), list(STAGES)),
+            stage=choices.one_of(query.get("stage", ""), list(STAGES)),
             find=query.get("find", "")[:80],
-            first=max(1, results.index(query.get("from", "1"), 10**8)),
+            first=max(1, choices.index(query.get("from", "1"), 10**8)),
             at=query.get("at", "")[:120],
         )
 
