@@ -13,7 +13,7 @@ from kernels.registry import ENGINES
 from kernels.spec import FieldProblem
 from kernels.spec.families import PLAIN_INPUTS
 from kernels.targets import TARGETS
-from lab.form.forms import choice_field, number_field
+from lab.form.fields import choice_field, number_field
 from workers.models import Run
 
 OTHER = "b_"  # prefix of the fields of the configuration that is compared
