@@ -47,7 +47,7 @@ def test_a_sweep_is_run_and_its_points_are_drawn(open_page: OpenPage, width: int
         expect(page.locator("#sweep-preview")).to_contain_text("6 points")
     run_it(page)
     finished(page)
-    expect(page.locator("#plot-memory path.mark")).to_have_count(6)
+    expect(page.locator("#plot-memory .lineplot path.mark")).to_have_count(6)
     expect(page.locator("#plot-memory .sweep-growth")).to_contain_text("grows as the power")
     expect(page.get_by_text("Time is drawn where it is a speed.")).to_be_visible()
     page.locator("#plot-flops summary").click()
@@ -95,16 +95,16 @@ def test_what_is_plotted_can_be_chosen_by_keyboard_and_is_in_the_address(open_pa
     page = open_page(SMALL)
     run_it(page)
     finished(page)
-    choice = page.get_by_label("Against")
+    choice = page.get_by_label("Against", exact=True)
     choice.focus()
     choice.select_option("engine")
     expect(page.locator("#table-memory thead th").first).to_have_text("engine")
     assert "x=engine" in page.url
     expect(page.locator("#sweep-x")).to_be_focused()
-    page.get_by_label("length 32").uncheck()
-    expect(page.locator("#plot-flops path.mark")).to_have_count(4)
+    page.get_by_label("length 32", exact=True).uncheck()
+    expect(page.locator("#plot-flops .lineplot path.mark")).to_have_count(4)
     page.reload()
-    expect(page.locator("#plot-flops path.mark")).to_have_count(4)
+    expect(page.locator("#plot-flops .lineplot path.mark")).to_have_count(4)
 
 
 def test_a_sweep_is_canceled_midway_and_keeps_what_it_has(open_page: OpenPage, sqlite_lab: Lab) -> None:

@@ -17,6 +17,7 @@ from lab.heatmap import number
 from lab.sweeps.lines import LOG, Choice, Line
 from lab.sweeps.points import Point
 from lab.sweeps.words import said
+from workers.models import Status
 
 BYTES = ((1.0, "bytes"), (1024.0, "KiB"), (1024.0**2, "MiB"), (1024.0**3, "GiB"))
 FLOPS = ((1.0, "FLOP"), (1e3, "kFLOP"), (1e6, "MFLOP"), (1e9, "GFLOP"), (1e12, "TFLOP"), (1e15, "PFLOP"))
@@ -277,12 +278,17 @@ class Plot:
             for iters, warmup in taken
         )
 
+    def odd(self, point: Point) -> str:
+        """A figure that is no number; a dash where there is none that may be shown."""
+        value = point.figures.get(self.quantity.figure)
+        return number(float(value)) if isinstance(value, str) else "–"
+
     def cells(self, point: Point) -> list[Cell]:
         value = self.quantity.value(point)
         if value is not None:
             cells = [Cell(self.quantity.write(value), point.link)]
         else:
-            text = "–" if point.status == "succeeded" else point.status_name
+            text = self.odd(point) if point.status == Status.SUCCEEDED else point.status_name
             cells = [Cell(text, point.link, is_missing=point.has_failed)]
         if self.quantity.twin:
             twin = point.number(self.quantity.twin)
