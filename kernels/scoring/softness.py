@@ -11,6 +11,8 @@ no gap is large in itself, only beside ln n. The weights of a row answer to its 
 which vanishes where one p is near 1: a choice that is hard learns nothing. And scores make hard choices by
 themselves: of independent numbers with mean 0 and variance 1 in queries and keys, q·k has variance d, so that
 s·q·k has the standard deviation |s|·√d, which is 1 for s = 1/√d (Vaswani et al. 2017, §3.2.1, footnote 4).
+Each number that comes out of a linear layer is such a product, so weights are drawn by the same rule (Glorot
+& Bengio 2010): after l layers a signal of deviation 1 has (|s|·√d)^l.
 """
 
 from __future__ import annotations
@@ -58,3 +60,19 @@ def largest_weights(d: int, keys: int, *, scale: float, sets: int, seed: int) ->
     of d normal numbers each."""
     q, k = (generate(f"softness/{name}", seed, (sets, 1, keys, d), "normal", "float64") for name in "qk")
     return np.asarray(softmax(scale * dot(q, k)).max(axis=-1)[:, 0])
+
+
+def through_layers(width: int, layers: int, *, scale: float, normalised: bool, seed: int) -> Array:
+    """The standard deviation of 64 random signals before and after each of some linear layers, [layers + 1]:
+    weights are normal numbers times ``scale``. ``normalised``: each signal gets the mean 0 and the deviation
+    1 after each layer, as a LayerNorm does it."""
+    signal = generate("softness/signal", seed, (64, width), "normal", "float64")
+    found = [float(signal.std())]
+    for layer in range(layers):
+        weights = generate(f"softness/layer{layer}", seed, (width, width), "normal", "float64")
+        signal = scale * (signal @ weights)
+        if normalised:
+            signal = signal - signal.mean(axis=1, keepdims=True)
+            signal = signal / signal.std(axis=1, keepdims=True)
+        found.append(float(signal.std()))
+    return np.array(found)

@@ -16,8 +16,17 @@
     }
   }
 
+  // In the address; what else it says may be newer than the page's links.
+  function remember(name, value) {
+    const { pathname, searchParams } = new URL(location.href);
+    if (value === null) searchParams.delete(name); else searchParams.set(name, value);
+    const query = searchParams.toString().replaceAll("%2C", ",").replaceAll("%5B", "[").replaceAll("%5D", "]");
+    history.replaceState(history.state, "", query ? pathname + "?" + query : pathname);
+  }
+
   function keep(figure, i, j, href) {
-    figure.querySelector("[data-cell-input]").value = i + "," + j;
+    const input = figure.querySelector("[data-cell-input]");
+    input.value = i + "," + j;
     for (const link of figure.querySelectorAll("td a[href]")) {
       const cell = link.parentElement.dataset;
       const on = +cell.i === i && +cell.j === j;
@@ -25,7 +34,7 @@
       if (on) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
     }
     show(figure, i, j);
-    if (href) history.replaceState(history.state, "", href.split("#")[0]);
+    if (href) remember(input.name, new URL(href).searchParams.get(input.name));
   }
 
   function cellOf(figure, target) {
@@ -108,6 +117,25 @@
     } else if (target.type === "number") {
       const slider = document.querySelector(`[data-moves="${CSS.escape(target.id)}"]`);
       if (slider && target.value !== "" && slider !== document.activeElement) slider.value = slide(slider, target);
+    }
+  });
+
+  // The form of a figure carries what the others on the page say, as of when the page was loaded: here as of now.
+  const FORMS = "form:is(.explorable, .ask)";
+  const own = (form) => [...form.elements].filter((one) => one.name && !("carried" in one.dataset));
+  function isChanged(one) {
+    if ("loaded" in one.dataset) return one.value !== one.dataset.loaded;
+    if (one.options) return [...one.options].some((option) => option.selected !== option.defaultSelected);
+    return one.value !== one.defaultValue || one.checked !== one.defaultChecked;
+  }
+
+  document.addEventListener("htmx:configRequest", ({ target, detail }) => {
+    const form = target.closest(FORMS);
+    if (!form) return;
+    for (const other of document.querySelectorAll(FORMS)) {
+      if (other === form || !own(other).some(isChanged)) continue;
+      const said = new FormData(other);
+      for (const { name } of own(other)) if (said.has(name)) detail.formData.set(name, said.getAll(name).at(-1));
     }
   });
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 OpenPage = Callable[..., Page]
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-PAGES = ("weighted-average", "masks")
+PAGES = ("weighted-average", "masks", "sqrt-dk", "scoring", "soft-hard-local", "before-attention")
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
@@ -89,6 +89,99 @@ def test_a_mask_is_painted_cell_by_cell_and_keeps_its_paint(
     expect(status).to_contain_text("row 1: NaN")
     page.get_by_role("link", name="Wipe off the paint").click()
     expect(status).to_contain_text("15 of 25 pairs are open")
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_the_figures_on_the_root_of_d(open_page: OpenPage, width: int, javascript: bool) -> None:
+    """Four figures on one page, each of which keeps what was said to the others."""
+    page = open_page("/en/concepts/sqrt-dk/", width=width, javascript=javascript)
+
+    def put(figure: str, control: str, value: str) -> None:
+        page.locator(f"#{figure}-{control}").fill(value)
+        if not javascript:
+            page.locator(f"#{figure}").get_by_role("button", name="Compute").click()
+
+    put("spread", "d", "256")
+    expect(page.locator("#spread-status")).to_contain_text("At d = 256 the scores spread by 1")
+    put("softness", "gap", "17")
+    expect(page.locator("#softness-status")).to_contain_text("A lead of 17 over 131,071 other keys")
+    page.locator("#saturation").get_by_role("link", name="weight 3 by score 1: −0.0641").click()
+    lines = page.locator("#saturation .lines p:visible")
+    expect(lines).to_have_count(2)
+    expect(lines.nth(1)).to_contain_text("weight 3 falls by 0.0641 times as much")
+    put("stack", "width", "16")
+    expect(page.locator("#stack-status")).to_contain_text(re.compile(r"9\.18.·.10⁶ times as large"))
+    for said in ("d=256", "gap=17", "width=16", "cell=3(,|%2C)1"):
+        expect(page).to_have_url(re.compile(said))
+    page.locator("#spread-run a").click()
+    expect(page.locator("#lab-head_dim")).to_have_value("256")
+    expect(page.locator("#lab-scale")).to_have_value("1")
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_scores_of_one_query_and_four_keys(open_page: OpenPage, width: int, javascript: bool) -> None:
+    page = open_page("/en/concepts/scoring/", width=width, javascript=javascript)
+    status = page.locator("#matches-status")
+    expect(status).to_contain_text("By dot product the best match is key 2, with 5")
+    page.locator("#matches-stretch").fill("2")
+    page.locator("#matches-score").get_by_text("cosine", exact=True).click()
+    if not javascript:
+        page.locator("#matches").get_by_role("button", name="Compute").click()
+    expect(status).to_contain_text("By cosine the best match is key 1, with 0.992")
+    page.locator("#costs-hidden").fill("128")
+    if not javascript:
+        page.locator("#costs").get_by_role("button", name="Compute").click()
+    expect(page.locator("#costs-status")).to_contain_text("take 4.25 times the multiply-adds")
+    expect(page).to_have_url(re.compile("score=cosine&stretch=2"))
+    page.locator("#matches-run a").click()
+    expect(page.locator("#lab-option_score")).to_have_value("cosine")
+    expect(page.locator("#lab-k")).to_have_value(re.compile(r"\[3, ?2\]"))
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_keys_are_drawn_and_a_window_moves(open_page: OpenPage, width: int, javascript: bool) -> None:
+    page = open_page("/en/concepts/soft-hard-local/", width=width, javascript=javascript)
+    page.locator("#hard-draws").fill("2000")
+    page.locator("#hard-baseline").get_by_text("least variance").click()
+    if not javascript:
+        page.locator("#hard").get_by_role("button", name="Compute").click()
+    expect(page.locator("#hard-status")).to_contain_text("2,000 draws answer 2.3")
+    expect(page.locator("#hard-status")).to_contain_text("with the chosen one 1.25")
+    page.locator("#window-reach").fill("32")
+    if not javascript:
+        page.locator("#window").get_by_role("button", name="Compute").click()
+    expect(page.locator("#window-status")).to_contain_text("has 32 of 32 keys and 1 of the global weight")
+    expect(page).to_have_url(re.compile("draws=2000&baseline=optimal"))
+    page.locator("#window-run a").click()
+    expect(page.locator("#lab-option_half_width")).to_have_value("32")
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_slopes_fade_and_an_alignment_is_read_by_columns(
+    open_page: OpenPage, width: int, javascript: bool
+) -> None:
+    page = open_page("/en/concepts/before-attention/", width=width, javascript=javascript)
+    page.locator("#paths-gain").fill("1.5")
+    page.locator("#paths-causal").check()
+    if not javascript:
+        page.locator("#paths").get_by_role("button", name="Compute").click()
+    expect(page.locator("#paths-status")).to_contain_text(
+        "49 steps through the recurrence, which leave 0.5 of"
+    )
+    expect(page.locator("#paths-view")).to_contain_text("1,275")
+    page.locator("#translation-by").get_by_text("each column").click()
+    if not javascript:
+        page.locator("#translation").get_by_role("button", name="Compute").click()
+    page.locator("#translation").get_by_role("link", name="la, Area:").click()
+    expect(page.locator("#translation .lines p:visible")).to_contain_text("“la” gives “Area” 0.269")
+    for said in ("gain=1.5", "causal=1", "by=columns", "cell=1,4"):
+        expect(page).to_have_url(re.compile(said))
+    page.locator("#translation-run a").click()
+    expect(page.locator("#lab-scale")).to_have_value("4")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

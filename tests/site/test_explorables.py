@@ -1,6 +1,7 @@
 """Every figure of controls is drawn whatever its address holds, says what is wrong, reads back the same."""
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from urllib.parse import parse_qsl
 
@@ -10,7 +11,7 @@ from django.test import Client
 
 from concepts.figures import Links, registry
 from concepts.figures.average import KEYS, VALUES, averages
-from concepts.figures.controls import Cells, Choice, Control, Matrix, Number, Switch, Words
+from concepts.figures.controls import Cell, Cells, Choice, Control, Matrix, Number, Switch, Words
 from concepts.figures.explorable import Explorable
 from concepts.pages import book
 
@@ -47,8 +48,8 @@ def other_value(control: Control) -> object:
         return not control.usual
     if isinstance(control, Words):
         return ("one", "other")
-    if isinstance(control, Cells):
-        return ((1, 2), (3, 1))
+    if isinstance(control, Cells | Cell):
+        return ((1, 2), (3, 1)) if isinstance(control, Cells) else (control.rows, control.columns)
     assert isinstance(control, Matrix)
     return [[value + 1.5 for value in row] for row in control.usual]
 
@@ -100,6 +101,14 @@ def test_a_fragment_brings_everything_that_may_have_changed(figure: Explorable) 
         *(one.name + "-problems" for one in figure.controls if one.template != "switch"),
     ):
         assert f'id="{figure.name}-{place}"' in html
+
+
+@EVERY_FIGURE
+def test_a_fragment_brings_nothing_that_has_no_place_on_the_page(figure: Explorable) -> None:
+    page = figure.render({}, LINKS) + figure.render({}, LINKS, "run")
+    brought = re.findall(r'id="([^"]+)"[^>]*hx-swap-oob', figure.fragment({}, LINKS))
+    assert brought
+    assert [place for place in brought if f'id="{place}"' not in page] == []
 
 
 @EVERY_FIGURE

@@ -40,4 +40,12 @@ def fact(name: str, format: str = "") -> Callable[[Callable[[], Any]], Callable[
     return register
 
 
-from concepts.facts import average, by_hand, masks  # noqa: E402, F401  (register their facts)
+from concepts.facts import (  # noqa: E402, F401  (register their facts)
+    average,
+    before_attention,
+    by_hand,
+    masks,
+    scoring,
+    soft_hard_local,
+    sqrt_dk,
+)

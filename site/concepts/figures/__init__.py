@@ -50,7 +50,26 @@ class Links:
 
 
 def registry() -> dict[str, Figure]:
-    from concepts.figures import average, by_hand, compass, masks
+    from concepts.figures import (
+        average,
+        before_attention,
+        by_hand,
+        compass,
+        masks,
+        scoring,
+        soft_hard_local,
+        sqrt_dk,
+    )
 
-    figures = (average.FIGURE, by_hand.FIGURE, compass.FIGURE, masks.FIGURE, masks.ALIGNMENT)
+    figures = (
+        average.FIGURE,
+        *before_attention.FIGURES,
+        by_hand.FIGURE,
+        compass.FIGURE,
+        masks.FIGURE,
+        masks.ALIGNMENT,
+        *scoring.FIGURES,
+        *soft_hard_local.FIGURES,
+        *sqrt_dk.FIGURES,
+    )
     return {figure.name: figure for figure in figures}

@@ -177,6 +177,10 @@ class Switch(Control[bool]):
     def write(self, value: bool) -> str:
         return str(int(value))
 
+    def told_elsewhere(self, reading: Reading[bool], prefix: str) -> SafeString:
+        """Nothing, since whatever is sent can be read: there is no place for messages beside it."""
+        return parts.EMPTY
+
 
 @dataclass(frozen=True)
 class Words(Control[tuple[str, ...]]):
@@ -260,6 +264,34 @@ class Matrix(Control[Rows]):
 
     def _cell_label(self, i: int, j: int) -> str:
         return _("%(label)s, row %(i)d, column %(j)d") % {"label": self.label, "i": i, "j": j}
+
+
+@dataclass(frozen=True)
+class Cell(Control[tuple[int, int]]):
+    """Which cell the matrices of a figure point at, row and column from 1: chosen by its link in the view
+    (static/js/figures.js), so that there is nothing to be typed."""
+
+    rows: int = 1
+    columns: int = 1
+    template = "cell"
+
+    def read(self, params: Mapping[str, str]) -> Reading[tuple[int, int]]:
+        text = params.get(self.name, self.write(self.usual))
+        first, _comma, second = text.partition(",")
+        if first.isdecimal() and second.isdecimal() and len(text) < 8:
+            cell = int(first), int(second)
+            if 1 <= cell[0] <= self.rows and 1 <= cell[1] <= self.columns:
+                return Reading(cell, text)
+        told = _("“%(text)s” is no cell from 1,1 to %(rows)d,%(columns)d. The figure shows %(usual)s.") % {
+            "text": brief(text),
+            "rows": self.rows,
+            "columns": self.columns,
+            "usual": self.write(self.usual),
+        }
+        return Reading(self.usual, self.write(self.usual), {"": told})
+
+    def write(self, value: tuple[int, int]) -> str:
+        return f"{value[0]},{value[1]}"
 
 
 def _used(value: float) -> str:

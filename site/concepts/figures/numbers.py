@@ -12,6 +12,7 @@ LARGEST = 1000.0
 MAX_ROWS = 5
 MAX_COLUMNS = 4
 MAX_TEXT = 4000
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 Rows = list[list[float]]
 
@@ -24,6 +25,16 @@ def show(value: float, digits: int = 4) -> str:
         text = f"{value:.3g}"
     else:
         text = f"{value:.{digits}f}"
+    return text.replace("-", "−")
+
+
+def show_power(value: float, digits: int = 3) -> str:
+    """`value` with `digits` significant digits, with a power of ten where it is far from 1."""
+    text = f"{value:.{digits}g}"
+    if "e" in text:
+        factor, _e, exponent = text.partition("e")
+        power = "10" + str(int(exponent)).translate(RAISED)
+        text = power if factor == "1" else f"{factor}\u202f·\u202f{power}"
     return text.replace("-", "−")
 
 
