@@ -681,6 +681,11 @@ def settle(state: QueryDict, engine: Engine, usual: QueryDict) -> bool:
     known = offers.sources(engine)
     if state.get("source") not in known and (before is not None or state.get("source") in offers.SOURCES):
         state.setlist("source", usual.getlist("source"))
+    shown, source = str(state.get(SHOWN_SOURCE, "")), str(state.get("source", ""))
+    if shown and offers.family(shown) is not offers.family(source):  # the page had no fields for these inputs
+        for name in usual:
+            if name not in state:
+                state.setlist(name, usual.getlist(name))
     return before is not None and offers.sources(before) != known
 
 
