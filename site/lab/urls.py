@@ -9,5 +9,6 @@ urlpatterns = [
     path("", include("lab.compare.urls")),
     path("", include("lab.sweeps.urls")),
     path("", include("lab.microscope.urls")),
+    path("", include("lab.sources.urls")),
     path("", include("lab.sharing.urls")),
 ]

@@ -20,6 +20,7 @@ from lab.runs import closeups, look, results, roofline
 from lab.runs.choice import FIELDS
 from lab.runs.heads import Head
 from lab.sharing import reproduce, share
+from lab.sources import numbers
 from workers import runs
 from workers.models import Run, Status
 
@@ -65,6 +66,7 @@ def page(run: Run, request: HttpRequest) -> dict[str, Any]:
             "result": results.result(run, spec, request),
             "look": look.section(run, spec, request, waits=waits),
             "change": change.section(run, spec, request),
+            "kernel": numbers.section(run, spec),
             "can_look": closeups.can_look(Head(run, spec, 0, 0)),
         }
     return context | {"failure": failure(run)}
