@@ -127,7 +127,7 @@ def test_from_a_draft_to_a_grade(open_page: OpenPage, width: int, javascript: bo
     expect(student.locator('#run[data-status="succeeded"]')).to_be_visible(timeout=2 * SECONDS)
     lit = student.get_by_role("region", name="Output").locator("tr.lit")
     expect(lit.locator("th")).to_have_text(query)
-    expect(student.locator("path.lit-row")).to_be_visible()
+    expect(student.locator("#numbers tr.lit")).to_be_visible()
     in_lab = [float(text.replace("−", "-")) for text in lit.locator("td:not(.beside)").all_inner_texts()]
     dim, expected = int(worst[headings.index("dim")]), worst[headings.index("right")]
     assert in_lab[dim] == pytest.approx(float(expected.replace("−", "-")), abs=1.1e-4)

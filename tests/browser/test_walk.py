@@ -72,7 +72,7 @@ def test_a_number_changed_on_the_concept_page_is_computed_by_a_worker(
     assert np.allclose(numbers(page), np.column_stack([lse, out]), atol=5.1e-5)
     expect(page.locator(".verdict.good")).to_be_visible()
     expect(page.get_by_text("Interpreter: not a speed")).to_be_visible()
-    assert page.locator("svg.heatmap rect").count() == 9
+    assert page.locator('[data-map="weights"] td a').count() == 9
     if javascript:
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
@@ -162,14 +162,14 @@ def finished_run(lab: Lab, length: int, engine: str = "flash", returns: Sequence
 
 @pytest.fixture(scope="session")
 def run_path(sqlite_lab: Lab) -> str:
-    """A run whose maps had to be reduced."""
+    """A run with pictures, masked and not."""
     return finished_run(sqlite_lab, 66, is_causal=True)
 
 
 @pytest.fixture(scope="session")
 def heaviest_path(sqlite_lab: Lab) -> str:
-    """The page with the most to send: the largest map that is not reduced, every number of it different."""
-    return finished_run(sqlite_lab, 64) + "?map=masked_scores"
+    """A page with much to send: pictures of which every number is another."""
+    return finished_run(sqlite_lab, 64)
 
 
 @pytest.fixture(scope="session")
@@ -183,16 +183,6 @@ def linear_path(sqlite_lab: Lab) -> str:
 )
 def path(request: pytest.FixtureRequest) -> str:
     return request.param if request.param.startswith("/") else request.getfixturevalue(request.param)
-
-
-def test_the_keyboard_reads_a_heat_map_cell_by_cell(open_page: OpenPage, run_path: str) -> None:
-    page = open_page(run_path)
-    page.locator("[data-heatmap] svg").focus()
-    readout = page.locator("[data-readout]")
-    expect(readout).to_contain_text("query 0–1, key 0–1")
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowRight")
-    expect(readout).to_contain_text("query 2–3, key 2–3")
 
 
 def test_choosing_a_head_replaces_the_matrices_and_the_address(open_page: OpenPage, run_path: str) -> None:

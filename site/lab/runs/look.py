@@ -95,7 +95,7 @@ def side_by_side(seen: View, request: HttpRequest) -> dict[str, Any]:
     shown = [drawn[name] for name in order if name in drawn]
     return {
         "is_computed": seen.computed is not None,
-        "panels": [panels.panel(one, cursor, link) for one in shown],
+        "panels": [panels.panel(one, cursor, link, drawn) for one in shown],
         "has_small": any(one.is_small for one in shown),
         "pickers": [
             *head_pickers(choice, of.spec, request.GET),

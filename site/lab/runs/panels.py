@@ -1,7 +1,7 @@
 """Matrices side by side, with one cell that all of them show."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +53,8 @@ def title(name: str) -> str:
     return str(ERROR) if name == "error" else result_name(name)
 
 
-def panel(one: Map, cursor: Cursor | None, link: Links) -> dict[str, Any]:
+def panel(one: Map, cursor: Cursor | None, link: Links, drawn: Mapping[str, Map]) -> dict[str, Any]:
+    """drawn: all maps, one of which may be the same picture."""
     by_dimension = one.name in BY_DIMENSION
     shown = {
         "name": one.name,
@@ -81,8 +82,16 @@ def panel(one: Map, cursor: Cursor | None, link: Links) -> dict[str, Any]:
         return shown
     if one.is_small:
         return shown | {"cells": small(one, cursor, link)}
-    pictures = [(theme, link.picture(one, theme)) for theme in THEMES]
+    same = first_like(one, drawn)
+    pictures = [(theme, link.picture(same, theme)) for theme in THEMES]
     return shown | {"pictures": pictures, "table": table(one)}
+
+
+def first_like(one: Map, drawn: Mapping[str, Map]) -> Map:
+    """The first map with the same picture: without a mask the masked scores need none of their own."""
+    scores = drawn.get("scores", one)
+    is_same = scores.kind == one.kind and np.array_equal(scores.levels, one.levels)
+    return scores if is_same and one.name not in BY_DIMENSION else one
 
 
 def reduction(one: Map) -> str:

@@ -133,3 +133,15 @@ def test_the_largest_picture_is_light():
     svg = heatmap.svg(heatmap.figure(values, "seq"), "weights")
     assert len(rects(svg)) == 64 * 64
     assert len(gzip.compress(svg.encode())) < 60_000
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"), (-26.7831, "−26.8"), (2.0698, "2.07"), (0.0142, "0.01"), (-0.5, "−0.50"),
+        (1234.5, "1234"), (4.11e-11, "4e−11"), (-0.0013, "−1e−3"), (3e8, "3e8"), (-np.inf, "−∞"),
+        (np.nan, "NaN"),
+    ],
+)  # fmt: skip
+def test_numbers_where_there_is_little_room(value, text):
+    assert heatmap.brief(value) == text

@@ -141,6 +141,14 @@ def test_large_matrices_are_pictures_in_the_colours_of_the_theme(client, submit,
         assert (bright[0] > bright[-1]) == (theme == "light")
 
 
+def test_a_picture_that_is_the_same_is_sent_once(client, submit, finish, seeded):
+    for attention, pictures in (({}, 1), ({"is_causal": True}, 2)):
+        shown = page(client, finish(submit(inputs=seeded(1, 1, 12, 4), attention=attention)))
+        light = re.findall(r'<img class="only-light" src="([^"]+(?:scores)\.png[^"]*)"', shown)
+        assert len(light) == 2
+        assert len(set(light)) == pictures
+
+
 def test_masked_pixels_are_seen_through(client, submit, finish, seeded):
     run = finish(submit(inputs=seeded(1, 1, 12, 4), attention={"is_causal": True}))
     pixels, _, alpha = decoded(client.get(f"/en/lab/runs/{run.id}/maps/masked_scores.png").content)
