@@ -60,6 +60,8 @@ class Flip:
 
 def flips(spec: RunSpec) -> list[Flip]:
     """All that apply, in the order of the table; those that the engine takes."""
+    if spec.engine not in ENGINES:  # a run may outlive an engine
+        return []
     return [flip for make in _TABLE for flip in make(spec) if flip.idle or takes(flip.spec)]
 
 
@@ -249,8 +251,6 @@ def _dtype(spec: RunSpec) -> Iterator[Flip]:
 
 def _engine(spec: RunSpec) -> Iterator[Flip]:
     """Those that compute the same first. Options are the engine's own, and are left behind."""
-    if spec.engine not in ENGINES:  # a run may outlive an engine
-        return
     for name in sorted(ENGINES, key=lambda name: ENGINES[name].computes != ENGINES[spec.engine].computes):
         engine = ENGINES[name]
         if name == spec.engine:

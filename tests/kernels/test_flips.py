@@ -102,6 +102,24 @@ def test_the_padding_that_stands_for_a_causal_mask():
     assert not flip.spec.attention.is_causal
 
 
+def test_a_run_may_outlive_its_engine():
+    assert flips.flips(replace(spec_of(), engine="of-last-year")) == []
+
+
+def test_every_engine_has_flips_or_none_and_says_so_without_failing():
+    mla = {"q_nope": (4, 3, 8), "q_rope": (4, 3, 4), "c_kv": (5, 6), "k_rope": (5, 4), "w_uk": (4, 6, 8),
+           "w_uv": (4, 6, 8)}  # fmt: skip
+    scan = {"x": (2, 5, 4), "b": (2, 5, 3), "c": (2, 5, 3), "delta": (2, 5, 4), "a": (2, 4, 3)}
+    for engine, shapes in (("mla", mla), ("scan", scan)):
+        inputs = {name: {"seed": 1, "shape": list(shape)} for name, shape in shapes.items()}
+        if engine == "scan":
+            inputs["a"] = (-np.ones(shapes["a"])).tolist()
+            inputs["delta"] = np.ones(shapes["delta"]).tolist()
+        spec = parse_run({"engine": engine, "inputs": inputs}).spec
+        for flip in flips.flips(spec):
+            assert flip.idle or flips.takes(flip.spec)
+
+
 def test_nothing_is_found_by_a_name_that_does_not_apply():
     assert flips.find(spec_of(), "rope.off") is None
     assert flips.find(spec_of(q_len=1), "causal.on") is None, "it would change nothing"
