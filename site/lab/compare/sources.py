@@ -73,8 +73,7 @@ def cell(one: Cell, dtype: str) -> dict[str, Any]:
         "column": one.column,
         "exact": heatmap.number(one.exact),
         "returned": heatmap.number(one.returned),
-        "parts": [written(one.parts[name]) for name in PARTS],
-        "bounds": [written(one.bounds[name]) for name in PARTS],
+        "parts": [(written(one.parts[name]), written(one.bounds[name])) for name in PARTS],
         "special": special(one, dtype),
     }
 
