@@ -66,9 +66,8 @@ def array_of(name: str, described: Mapping[str, Any], sent: Mapping[str, np.ndar
     """The ARRAY of the contract for one input."""
     if described["source"] == "seed":
         return {key: described[key] for key in ("seed", "shape", "distribution")}
-    if (
-        name in sent and name not in LENGTHS and 0 in described["shape"]
-    ):  # lists would not say how long the other axes are
+    # Of nothing, lists would not say how long the other axes are.
+    if name in sent and name not in LENGTHS and 0 in described["shape"]:
         return {"b64": "", "dtype": "float32", "shape": described["shape"]}
     if name in sent:
         return tidy(to_jsonable(sent[name]))

@@ -21,6 +21,7 @@ from kernels.spec import SpecError
 from lab.bodies import bounded
 from lab.form.forms import SHOWN_FOR
 from lab.form.offers import ARRAYS
+from lab.sharing import history
 from lab.sweeps import lines, plots, points, presentation, snippets
 from lab.sweeps.form import SweepForm
 from lab.sweeps.opening import may_cancel, open_sweep
@@ -58,7 +59,8 @@ def new(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and "check" not in request.POST:
         answer = submit(form, caller, answer)
         if answer.sweep:
-            return redirect("lab:sweep", sweep_id=answer.sweep.id)
+            response = redirect("lab:sweep", sweep_id=answer.sweep.id)
+            return history.remember(response, request, "sweep", answer.sweep.id)
     context = {**form_context(request, form, caller), "submitted": answer.is_refused}
     response = render(request, "lab/sweeps/new.html", context, status=answer.status)
     if answer.retry_after:
