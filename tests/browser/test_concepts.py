@@ -13,7 +13,15 @@ pytestmark = pytest.mark.slow
 
 OpenPage = Callable[..., Page]
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-PAGES = ("weighted-average", "masks", "sqrt-dk", "scoring", "soft-hard-local", "before-attention")
+PAGES = (
+    "weighted-average",
+    "masks",
+    "self-and-cross",
+    "sqrt-dk",
+    "scoring",
+    "soft-hard-local",
+    "before-attention",
+)
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
@@ -182,6 +190,30 @@ def test_slopes_fade_and_an_alignment_is_read_by_columns(
         expect(page).to_have_url(re.compile(said))
     page.locator("#translation-run a").click()
     expect(page.locator("#lab-scale")).to_have_value("4")
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_words_are_projected_and_read_backwards(open_page: OpenPage, width: int, javascript: bool) -> None:
+    page = open_page("/en/concepts/self-and-cross/", width=width, javascript=javascript)
+    figure, status = page.locator("#projections"), page.locator("#projections-status")
+    expect(status).to_contain_text("Read backwards, every word keeps its output")
+
+    def compute() -> None:
+        if not javascript:
+            figure.get_by_role("button", name="Compute").click()
+
+    figure.get_by_label("self-attention, causal").check()
+    compute()
+    expect(status).to_contain_text("“bit” gets another output")
+    figure.get_by_label("cross-attention", exact=True).check()
+    compute()
+    expect(status).to_contain_text("every word keeps its output")
+    expect(figure.get_by_role("rowheader", name="chien").first).to_be_visible()
+    page.locator("#projections-text").fill("one two")
+    compute()
+    expect(figure.get_by_role("rowheader", name="two").first).to_be_visible()
+    expect(page).to_have_url(re.compile("text=one.two&kind=cross"))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -45,6 +45,7 @@ from concepts.facts import (  # noqa: E402, F401  (register their facts)
     before_attention,
     by_hand,
     masks,
+    projections,
     scoring,
     soft_hard_local,
     sqrt_dk,

@@ -22,7 +22,7 @@ def key_heads(count: int) -> list[SafeString]:
     return [parts.head("k", j, _("key")) for j in range(1, count + 1)]
 
 
-def panel(title: str, table: SafeString, note: str | SafeString = "") -> SafeString:
+def panel(title: str | SafeString, table: SafeString, note: str | SafeString = "") -> SafeString:
     """A matrix with its name above and a remark below."""
     below = format_html('<p class="panel-note">{}</p>', note) if note else parts.EMPTY
     return format_html('<section class="panel"><h3>{}</h3>{}{}</section>', title, table, below)
