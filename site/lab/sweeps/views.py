@@ -59,8 +59,8 @@ def new(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and "check" not in request.POST:
         answer = submit(form, caller, answer)
         if answer.sweep:
-            response = redirect("lab:sweep", sweep_id=answer.sweep.id)
-            return history.remember(response, request, "sweep", answer.sweep.id)
+            to_sweep = redirect("lab:sweep", sweep_id=answer.sweep.id)
+            return history.remember(to_sweep, request, "sweep", answer.sweep.id)
     context = {**form_context(request, form, caller), "submitted": answer.is_refused}
     response = render(request, "lab/sweeps/new.html", context, status=answer.status)
     if answer.retry_after:

@@ -478,7 +478,7 @@ def test_editing_opens_the_form_that_makes_the_same_sweep(client, make):
             "attention/softcap": [0, 2],
         },
         dtype="float16",
-        attention={"is_causal": True},
+        attention={"is_causal": True, "scale": 0.5},
         timing={"warmup": 0, "iters": 2},
     )
     sweep = submit_sweep_body(asked, caller=Caller("", "somebody"))[0]
@@ -493,7 +493,7 @@ def test_editing_opens_the_form_that_makes_the_same_sweep(client, make):
 
 
 @pytest.mark.parametrize("more", [
-    {"attention": {"softcap": 2.0}}, {"return": ["out", "lse"]},
+    {"return": ["out", "lse"]},
     {"vary": {"attention/softcap": [1, 2], "attention/pattern": [None, {"type": "prefix", "len": 3}]}},
 ])  # fmt: skip
 def test_what_the_form_has_no_field_for_is_left_to_the_command(client, make, more):
