@@ -28,7 +28,7 @@ run: $(RUNTIME) ## The whole product at http://127.0.0.1:8000 (PORT and ATTENTIO
 	@exec $(PY) -m config.embedded
 
 test: $(DEV) ## Every test: SQLite and PostgreSQL, real workers, a real browser
-	@sh tests/support/system.sh chromium postgresql redis-server
+	@sh tests/support/system.sh chromium curl postgresql redis-server
 	@$(if $(ARGS),$(PY) -m pytest $(ARGS),sh tests/support/suite.sh $(PY))
 
 test-quick: $(DEV) ## The tests that need no browser, no killed process and no second database

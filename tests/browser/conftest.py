@@ -42,7 +42,9 @@ def open_page(browser: Browser, sqlite_lab: Lab) -> Iterator[Callable[..., Page]
 
     def complain(kind: str, text: str) -> None:
         refused = "status of 422" in text  # a form with a mistake: Chromium calls that answer an error
-        if kind in ("error", "warning") and not refused:
+        # A newer request took the place of one under way (hx-sync), which htmx calls an error.
+        replaced = text.startswith(("htmx:sendAbort", "htmx:afterRequest"))
+        if kind in ("error", "warning") and not refused and not replaced:
             complaints.append(text)
 
     def open_page(path: str, *, width: int = 1280, javascript: bool = True, scheme: str = "light") -> Page:

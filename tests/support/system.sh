@@ -1,11 +1,12 @@
 #!/bin/sh
 # Sees to the programs that the tests need beside Python: installs them on Debian as root, else says
-# what to install and fails. Usage: system.sh [chromium] [postgresql] [redis-server]
+# what to install and fails. Usage: system.sh [chromium] [curl] [postgresql] [redis-server]
 set -eu
 
 has() {
     case $1 in
     chromium) command -v chromium || command -v chromium-browser || command -v google-chrome ;;
+    curl) command -v curl ;;
     redis-server) command -v redis-server ;;
     postgresql) command -v initdb || ls /usr/lib/postgresql/*/bin/initdb ;;
     esac >/dev/null 2>&1

@@ -74,4 +74,7 @@ def registry() -> dict[str, Figure]:
         *soft_hard_local.FIGURES,
         *sqrt_dk.FIGURES,
     )
-    return {figure.name: figure for figure in figures}
+    found = {figure.name: figure for figure in figures}
+    if len(found) < len(figures):
+        raise ValueError("two figures have one name")
+    return found

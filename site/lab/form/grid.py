@@ -61,6 +61,26 @@ def absorb(state: QueryDict) -> None:
     drop(state)
 
 
+def chosen_sizes(state: Mapping[str, Any]) -> dict[str, int]:
+    """The sizes that say other than the boxes that came with them: somebody has just changed them."""
+    if not has_boxes(state):
+        return {}
+    there = {}
+    for array, (rows, columns) in SIZES_OF.items():
+        there[rows] = sum(box(array, row, 0) in state for row in range(MOST))
+        there[columns] = sum(box(array, 0, column) in state for column in range(MOST))
+    return {name: size(state, name) for name in SIZES if size(state, name) != there[name]}
+
+
+def fit(state: QueryDict, chosen: Mapping[str, int]) -> None:
+    """Give the texts the sizes that were chosen: what is new is 0."""
+    rows = shown(state, {array: str(state.get(array, "")) for array in ARRAYS})
+    wanted = {name: int(count) for name, count in sizes(rows).items()} | dict(chosen)
+    for array, (height, width) in SIZES_OF.items():
+        lines = [*rows[array], *[[]] * MOST][: wanted[height]]
+        state[array] = to_text([[*line, *["0"] * MOST][: wanted[width]] for line in lines])
+
+
 def drop(state: QueryDict) -> None:
     """Forget the boxes of a page."""
     for name in [name for name in state if name.startswith("cell_")]:

@@ -113,12 +113,16 @@ def inputs(request: HttpRequest) -> HttpResponse:
 
 
 def carry_over(state: QueryDict) -> QueryDict:
-    """Between pasting and the grid the numbers stay, whichever of them was shown."""
+    """Between pasting and the grid the numbers stay, whichever of them was shown; and a size that was chosen
+    while the grid was still on its way counts."""
     before, now = state.get(SHOWN_SOURCE), state.get("source")
     if before != now:
+        chosen = grid.chosen_sizes(state) if now == "grid" else {}
         if before == "grid":
             grid.absorb(state)
         grid.drop(state)
+        if chosen:
+            grid.fit(state, chosen)
     return state
 
 

@@ -69,6 +69,15 @@ def test_what_is_typed_into_boxes_is_run_and_is_in_the_link(client):
     assert Run.objects.get().spec["inputs"]["q"] == {"shape": [3, 2], "dtype": "float64", "source": "inline"}
 
 
+def test_a_size_that_is_chosen_while_the_grid_is_on_its_way_counts(client):
+    """The first request gave way to the second, which comes from a page that still pastes."""
+    sent = page_state(client.get(HOME, {"q": "[[5,6],[7,8],[9,1]]"}).content.decode())
+    sent["source"], sent["grid_q_len"], sent["grid_v_dim"] = "grid", "2", "3"
+    page = client.post(INPUTS, sent).content.decode()
+    assert boxes(page)["q"] == [["5", "6"], ["7", "8"]]
+    assert boxes(page)["v"] == [["1", "0", "0"], ["0", "2", "0"], ["2", "2", "0"]]
+
+
 def body_of_state(state):
     from lab.form.forms import LabForm
 

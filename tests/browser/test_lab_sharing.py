@@ -1,0 +1,161 @@
+"""What leaves a run: its link, the commands that repeat it, a frame; and what a browser remembers of them."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import WIDTHS
+from tests.browser.test_walk import RULES
+from tests.support.deployment import Lab
+
+pytestmark = pytest.mark.slow
+
+OpenPage = Callable[..., Page]
+BOTH = pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+TYPED = {
+    "q": [[3, 0, -1], [0.25, 1, 2]],
+    "k": [[1, 0, 0.5], [0, 1, 1], [1, 1, -2], [0, 0, 1]],
+    "v": [[1, 0], [0, 2], [2, 2], [-1, 3]],
+}
+
+
+@pytest.fixture(scope="module")
+def run(sqlite_lab: Lab) -> dict:
+    body = {
+        "engine": "flash",
+        "inputs": TYPED,
+        "attention": {"is_causal": True, "softcap": 3.0},
+        "return": ["out", "lse", "weights"],
+    }
+    found = sqlite_lab.post_run(body, wait=60).json()
+    assert found["status"] == "succeeded", found
+    return found
+
+
+def address(run: dict) -> str:
+    return f"/en/lab/runs/{run['id']}/"
+
+
+def snippet(page: Page, name: str) -> str:
+    text = page.locator(f"#{name}").text_content()
+    assert text
+    return text
+
+
+def numbers(run: dict) -> dict[str, list]:
+    return {name: array["data"] for name, array in run["result"]["arrays"].items()}
+
+
+@BOTH
+@pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
+def test_a_link_opens_the_same_in_a_clean_browser(
+    open_page: OpenPage, run: dict, width: int, javascript: bool
+) -> None:
+    mine = open_page(address(run), width=width, javascript=javascript)
+    link = mine.locator("#share a").first.get_attribute("href")
+    assert link
+    theirs = open_page(address(run), width=width, javascript=javascript)
+    theirs.goto(link)
+    for page in (mine, theirs):
+        expect(page.locator(".verdict.good")).to_be_visible()
+    cell = "#cell"
+    assert mine.locator(cell).inner_text() == theirs.locator(cell).inner_text()
+    assert theirs.context.cookies() == [] or all(
+        cookie["name"] != "lab_history" for cookie in theirs.context.cookies()
+    )
+
+
+def test_curl_repeats_the_run_to_the_last_bit(open_page: OpenPage, run: dict) -> None:
+    command = snippet(open_page(address(run), javascript=False), "curl")
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=90, check=True)
+    again = json.loads(done.stdout)
+    assert again["status"] == "succeeded"
+    assert again["id"] != run["id"]
+    assert numbers(again) == numbers(run)
+
+
+def test_python_with_requests_repeats_the_run_to_the_last_bit(open_page: OpenPage, run: dict) -> None:
+    program = snippet(open_page(address(run), javascript=False), "requests")
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=90, check=True
+    )
+    status, result = done.stdout.split("\n", 1)
+    assert status.startswith("succeeded http")
+    assert numbers({"result": ast.literal_eval(result)}) == numbers(run)
+
+
+def test_plain_pytorch_comes_to_the_same_within_the_bound(
+    open_page: OpenPage, sqlite_lab: Lab, run: dict, tmp_path: Path
+) -> None:
+    page = open_page(address(run), javascript=False)
+    program = snippet(page, "torch")
+    file = sqlite_lab.get(f"/en/lab/runs/{run['id']}.npz")
+    (tmp_path / f"{run['id']}.npz").write_bytes(file.body)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
+    )
+    with np.load(tmp_path / f"{run['id']}.npz", allow_pickle=False) as arrays:
+        assert np.isfinite(arrays["out"]).all()
+    differences = [float(number) for number in re.findall(r"(\d(?:\.\d+)?e-\d+)", done.stdout)]
+    assert differences, done.stdout
+    assert max(differences) <= run["result"]["numerics"]["bound"]
+
+
+@BOTH
+@pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
+def test_this_browser_remembers_what_it_ran_until_it_forgets(
+    open_page: OpenPage, width: int, javascript: bool
+) -> None:
+    page = open_page("/en/lab/", width=width, javascript=javascript)
+    page.get_by_role("button", name="Run it").click()
+    page.wait_for_url("**/lab/runs/*/")
+    run_id = page.url.rstrip("/").rpartition("/")[2]
+    page.goto(page.url.partition("/lab/")[0] + "/lab/history/")
+    entry = page.locator(f'a[href*="{run_id}"]')
+    expect(entry).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.get_by_role("button", name=re.compile("^Forget (?!all)")).first.click()
+    expect(entry).to_have_count(0)
+    stranger = open_page("/en/lab/history/", width=width, javascript=javascript)
+    expect(stranger.get_by_text("Nothing yet.")).to_be_visible()
+
+
+def test_the_frame_shows_the_run_in_another_page(browser: Browser, sqlite_lab: Lab, run: dict) -> None:
+    """On a page of another origin; any other page of ours refuses to be framed."""
+    context = browser.new_context()
+    page = context.new_page()
+    frames = "".join(
+        f'<iframe src="{sqlite_lab.url}{address(run)}{path}" width="600" title="at {path}"></iframe>'
+        for path in ("embed/", "")
+    )
+    page.set_content(frames)
+    framed = page.frame_locator('iframe[title="at embed/"]')
+    expect(framed.locator(".embed-verdict")).to_contain_text("within the bound")
+    expect(framed.locator("svg").first).to_be_visible()
+    refused = page.frame_locator('iframe[title="at "]')
+    expect(refused.locator(".verdict")).to_have_count(0)
+    assert context.cookies() == []
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@BOTH
+@pytest.mark.parametrize("path", ["embed/", "history"])
+def test_pages_are_accessible_and_fit(
+    open_page: OpenPage, run: dict, path: str, width: int, scheme: str
+) -> None:
+    page = open_page(
+        "/en/lab/history/" if path == "history" else address(run) + path, width=width, scheme=scheme
+    )
+    found = Axe().run(page, options={"runOnly": {"type": "tag", "values": RULES}})
+    assert not found.response["violations"], found.generate_report()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
