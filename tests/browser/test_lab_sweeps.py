@@ -48,7 +48,7 @@ def test_a_sweep_is_run_and_its_points_are_drawn(open_page: OpenPage, width: int
     run_it(page)
     finished(page)
     expect(page.locator("#plot-flops .lineplot path.mark")).to_have_count(6)
-    expect(page.locator("#plot-memory .sweep-growth")).to_contain_text("grows as the power")
+    expect(page.locator("#plot-flops .sweep-growth")).to_contain_text("grows as the power")
     expect(page.get_by_text("Time is drawn where it is a speed.")).to_be_visible()
     page.locator("#plot-flops summary").click()
     rows = page.locator("#table-flops tbody tr")

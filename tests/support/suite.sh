@@ -14,7 +14,7 @@ part() {
 }
 
 part "What computes, on all cores" -n logical -m "not slow"
-part "What starts processes and looks at the clock, one after the other" -m slow
+part "What starts processes and looks at the clock, two files at a time" -n 2 --dist loadfile -m slow
 part "Rows, their queue and their pages once more, on PostgreSQL" --database postgres -n logical \
     tests/workers tests/api tests/site/classroom
 
