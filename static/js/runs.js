@@ -43,11 +43,12 @@
     }
   }
 
-  // Whether a cell lies in the part of the matrices that is on the page.
-  function isHere(closeup, row, column) {
-    const side = +closeup.dataset.side, part = (index) => Math.floor(index / (side || Infinity));
-    const now = closeup.dataset.part.split(",").map(Number);
-    return part(row) === now[0] && part(column) === now[1];
+  // Which part of the matrices is on the page, by the cell with which it came; and of any cell.
+  const partOf = (closeup) => (closeup.dataset.part ||= partWith(closeup, ...kept(closeup)));
+
+  function partWith(closeup, row, column) {
+    const side = +closeup.dataset.side || Infinity;
+    return [Math.floor(row / side), Math.floor(column / side)].join();
   }
 
   function withCell(address, closeup) {
@@ -60,15 +61,19 @@
   function keep(closeup, row, column) {
     [closeup.dataset.row, closeup.dataset.column] = [row, column];
     show(closeup, row, column);
-    const address = withCell(location.href, closeup);
-    history.replaceState(history.state, "", address);
+    history.replaceState(history.state, "", withCell(location.href, closeup));
     clearTimeout(timer);
     timer = setTimeout(() => {
-      if (isHere(closeup, row, column)) {
-        htmx.ajax("GET", `${closeup.dataset.cellAddress}&row=${row}&col=${column}`, { target: "#cell", swap: "innerHTML" });
+      // Another part of the matrices may have come meanwhile, which does not know of the cell yet.
+      const now = document.querySelector("[data-closeup][data-row]");
+      const isHere = partOf(now) === partWith(now, row, column);
+      [now.dataset.row, now.dataset.column] = [row, column];
+      show(now, row, column);
+      if (isHere) {
+        htmx.ajax("GET", `${now.dataset.cellAddress}&row=${row}&col=${column}`, { target: "#cell", swap: "innerHTML" });
       } else {
         focused = document.activeElement.closest("[data-map]")?.dataset.map;
-        htmx.ajax("GET", closeup.dataset.lookAddress + address.search, { target: "#look", swap: "outerHTML" });
+        htmx.ajax("GET", now.dataset.lookAddress + withCell(location.href, now).search, { target: "#look", swap: "outerHTML" });
       }
     }, 90);
   }
@@ -139,8 +144,8 @@
 
   function ready() {
     for (const closeup of document.querySelectorAll("[data-closeup][data-row]")) {
-      const [row, column] = kept(closeup), side = +closeup.dataset.side || Infinity;
-      closeup.dataset.part ||= [Math.floor(row / side), Math.floor(column / side)].join();
+      const [row, column] = kept(closeup);
+      partOf(closeup);
       for (const box of closeup.querySelectorAll("[data-box]:not([tabindex])")) box.tabIndex = 0;
       show(closeup, row, column);
       if (focused) closeup.querySelector(`[data-map="${focused}"] :is([data-box], td.lit a)`)?.focus();

@@ -74,7 +74,7 @@ def registry() -> dict[str, Figure]:
         *soft_hard_local.FIGURES,
         *sqrt_dk.FIGURES,
     )
-    found = {figure.name: figure for figure in figures}
+    found: dict[str, Figure] = {figure.name: figure for figure in figures}
     if len(found) < len(figures):
         raise ValueError("two figures have one name")
     return found
