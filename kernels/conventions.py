@@ -157,11 +157,6 @@ def alike(one: Candidate, other: Candidate) -> bool:
     return bool(np.all(apart <= SAME * scale)) and bool(np.all(one.blind == other.blind))
 
 
-def too_near(candidates: Sequence[Candidate]) -> bool:
-    """Whether what fits differs, but by less than the answer can show."""
-    return any(not alike(candidates[0], one) for one in candidates[1:])
-
-
 # -- candidates ----------------------------------------------------------------------------------------------
 
 

@@ -75,9 +75,13 @@ class Sweep(models.Model):
 
     @property
     def status(self) -> str:
+        return self.status_with(self.points.filter(status__in=ACTIVE).exists())
+
+    def status_with(self, active: int) -> str:
+        """The status of one of which so many points have not ended, for who has counted them already."""
         if self.canceled_at:
             return self.CANCELED
-        return self.RUNNING if self.points.filter(status__in=ACTIVE).exists() else self.FINISHED
+        return self.RUNNING if active else self.FINISHED
 
     @property
     def is_terminal(self) -> bool:

@@ -94,7 +94,7 @@ def _head(sweep: Sweep, active: int, request: HttpRequest) -> dict[str, Any]:
     return {
         "id": sweep.id,
         "url": sharing.page_url(sweep, request),
-        "status": Sweep.CANCELED if sweep.canceled_at else Sweep.RUNNING if active else Sweep.FINISHED,
+        "status": sweep.status_with(active),
         "progress": {"done": total - active, "total": total},
         "created_at": sweep.created_at,
         "expires_at": sweep.expires_at,

@@ -99,7 +99,7 @@ def run_item(run: Run) -> Item:
 def sweep_item(sweep: Sweep) -> Item:
     """sweep: from `sweeps.with_progress`."""
     active: int = sweep.active  # type: ignore[attr-defined]
-    status = Sweep.CANCELED if sweep.canceled_at else Sweep.RUNNING if active else Sweep.FINISHED
+    status = sweep.status_with(active)
     points = ngettext("{count} point", "{count} points", len(sweep.values)).format(count=len(sweep.values))
     engine = sweep.body.get("engine", "")
     return Item(
