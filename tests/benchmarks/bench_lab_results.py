@@ -8,13 +8,14 @@ from playwright.sync_api import sync_playwright
 from tests.benchmarks.measure import Connection, line, median
 
 FRESH = 5  # runs, each of which is computed anew
+WATCHED = 20  # passes of a run that ends when its page has long been there
 
 
-def submitted(lab, length, *, heads=8, seed=1, wait=60):
+def submitted(lab, length, *, heads=8, seed=1, wait=60, iters=1):
     """The path of a run."""
     seeded = {"seed": seed, "shape": [1, heads, length, 64], "distribution": "normal"}
     body = {"engine": "flash", "inputs": dict.fromkeys("qkv", seeded), "return": ["out"],
-            "timing": {"warmup": 0, "iters": 1}}  # fmt: skip
+            "timing": {"warmup": 0, "iters": iters}}  # fmt: skip
     run = lab.post_run(body, wait=wait).json()
     return f"/en/lab/runs/{run['id']}/"
 
@@ -76,23 +77,25 @@ def test_a_page_that_waits_is_interactive_soon_after_the_end(sqlite_lab, browser
     """From the end of the run to matrices that take the keyboard, and pictures that are drawn."""
     times = []
     for seed in range(FRESH):
-        path = submitted(sqlite_lab, 512, seed=100 + seed, wait=0)
+        path = submitted(sqlite_lab, 512, seed=100 + seed, wait=0, iters=WATCHED)
         page = browser.new_page()
         page.goto(f"{sqlite_lab.url}{path}")
-        page.wait_for_selector('#run[data-status="succeeded"] [data-box][tabindex]', timeout=60_000)
-        ready = page.evaluate(
-            """async () => {
-              const shown = [...document.querySelectorAll("[data-box] img")]
-                .filter((one) => one.offsetParent);
-              await Promise.all(shown.map((one) => one.decode()));
-              return Date.now();
-            }"""
-        )
-        ended = page.evaluate(
-            "async () => Date.parse((await (await fetch(location.pathname.replace(/.$/, '.json'))).json())"
-            ".finished_at)"
-        )
-        times.append(ready - ended)
+        assert page.locator('#run[data-status="succeeded"]').count() == 0, "It ended before it was watched."
+        times.append(page.evaluate(UNTIL_DRAWN))
         page.close()
     print("\n" + line("run page, 8 heads of 512 × 64: end to interactive", times))
     assert median(times) <= 300
+
+
+# Milliseconds from the end of the run until its pictures are decoded and painted, as the page itself sees it.
+UNTIL_DRAWN = """async () => {
+  const box = '#run[data-status="succeeded"] [data-box][tabindex]';
+  const isDrawn = () => {
+    const shown = [...document.querySelectorAll(box + " img")].filter((one) => one.offsetParent);
+    return shown.length && shown.every((one) => one.complete);
+  };
+  while (!isDrawn()) await new Promise(requestAnimationFrame);
+  const ready = Date.now();
+  const run = await (await fetch(location.pathname.replace(/.$/, ".json"))).json();
+  return ready - Date.parse(run.finished_at);
+}"""
