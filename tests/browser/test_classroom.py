@@ -8,11 +8,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import WIDTHS
-from tests.browser.test_walk import RULES
+from tests.support import accessible
 from tests.support.deployment import Lab
 
 pytestmark = pytest.mark.slow
@@ -204,7 +203,7 @@ def graded(sqlite_lab: Lab) -> dict[str, str]:
     return {"desk": desk + key, "entrance": desk, "submission": f"{desk}submissions/{done['id']}/{key}"}
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+@accessible.LOOKS
 @pytest.mark.parametrize(
     "path",
     ["/en/account/sign-in/", "/en/account/sign-up/", "/en/problems/", "/en/problems/by-hand/",
@@ -213,29 +212,23 @@ def graded(sqlite_lab: Lab) -> dict[str, str]:
 def test_axe_finds_nothing_on_pages_for_everybody(
     open_page: OpenPage, graded: dict[str, str], path: str, scheme: str, width: int
 ) -> None:
-    check_with_axe(open_page(graded.get(path, path), scheme=scheme, width=width))
+    accessible.check(open_page(graded.get(path, path), scheme=scheme, width=width))
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+@accessible.LOOKS
 def test_axe_finds_nothing_in_the_classroom(open_page: OpenPage, scheme: str, width: int) -> None:
     page = sign_up(open_page, scheme=scheme, width=width)
-    check_with_axe(page)
+    accessible.check(page)
     here = page.url.split("/en/")[0]
     for path in ("account/tokens", "account/password", "classroom/webhooks", "classroom/problems/new",
                  "classroom/assignments/new"):  # fmt: skip
         page.goto(f"{here}/en/{path}/")
-        check_with_axe(page)
+        accessible.check(page)
     page.get_by_label("Problem").select_option(label="Rotary positions")
     page.get_by_role("button", name="Give it").click()
+    page.wait_for_url(re.compile(r"/assignments/(?!new/)\w+/$"))
     assignment = page.url
-    check_with_axe(page)
+    accessible.check(page)
     for part in ("ways-in", "regrades", "settings"):
         page.goto(f"{assignment}{part}/")
-        check_with_axe(page)
-
-
-def check_with_axe(page: Page) -> None:
-    page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
-    found = Axe().run(page, options={"runOnly": RULES}).response["violations"]
-    assert not found, [(v["id"], v["help"], [node["html"][:200] for node in v["nodes"][:3]]) for v in found]
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), page.url
+        accessible.check(page)

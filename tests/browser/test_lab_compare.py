@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import WIDTHS
-from tests.browser.test_walk import RULES
+from tests.support import accessible
 
 pytestmark = pytest.mark.slow
 
@@ -25,11 +24,6 @@ def finished_run(open_page: OpenPage, **options: object) -> Page:
     page.get_by_role("button", name="Run it").click()
     expect(page.locator('#run[data-status="succeeded"]')).to_be_visible(timeout=DONE)
     return page
-
-
-def complaints(page: Page) -> list[str]:
-    found = Axe().run(page, options={"runOnly": {"type": "tag", "values": RULES}})
-    return [f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in found.response["violations"]]
 
 
 def fits(page: Page) -> bool:
@@ -72,28 +66,24 @@ def test_the_comparison_comes_by_itself(open_page: OpenPage) -> None:
     expect(page.locator("#compare-announcement")).not_to_be_empty()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+@accessible.LOOKS
 def test_pages_that_everybody_can_read(open_page: OpenPage, width: int, scheme: str) -> None:
     page = finished_run(open_page, width=width, scheme=scheme)
     page.locator("#change").scroll_into_view_if_needed()
     assert fits(page)
     page.get_by_role("button", name="Number format: bfloat16").click()
     expect(page.locator("#matrices")).to_be_visible(timeout=DONE)
-    assert not complaints(page)
-    assert fits(page)
+    accessible.check(page)
     for address in ("/en/lab/compare/", "/en/lab/compare/conventions/"):
         page.goto(page.url.partition("/en/")[0] + address)
-        assert not complaints(page), address
-        assert fits(page), address
+        accessible.check(page)
     page.get_by_role("button", name="Use these inputs: Which causal alignment does this model use?").click()
     expect(page.locator("#elsewhere-out")).to_be_visible(timeout=DONE)
-    assert not complaints(page)
+    accessible.check(page)
     page.locator("#elsewhere-out").fill("1 2 3 4\n5 6 7 8\n9 0 1 2")
     page.get_by_role("button", name="Which convention is it?").click()
     expect(page.get_by_text("No convention that we know gives these numbers")).to_be_visible()
-    assert not complaints(page)
-    assert fits(page)
+    accessible.check(page)
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])

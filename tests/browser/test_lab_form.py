@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import WIDTHS
-from tests.browser.test_walk import RULES
+from tests.support import accessible
 
 pytestmark = pytest.mark.slow
 
@@ -143,10 +142,7 @@ def test_another_kind_of_engine_brings_other_inputs(open_page: OpenPage) -> None
         "/en/lab/presets/",
     ],
 )
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+@accessible.LOOKS
 def test_axe_finds_nothing(open_page: OpenPage, path: str, scheme: str, width: int) -> None:
     page = open_page(path, scheme=scheme, width=width)
-    page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    found = Axe().run(page, options={"runOnly": RULES}).response["violations"]
-    assert not found, [(v["id"], v["help"], [node["html"][:200] for node in v["nodes"][:3]]) for v in found]
+    accessible.check(page)

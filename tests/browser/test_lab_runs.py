@@ -4,11 +4,10 @@ import re
 from collections.abc import Callable
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import WIDTHS
-from tests.browser.test_walk import RULES
+from tests.support import accessible
 from tests.support.deployment import Lab
 
 pytestmark = pytest.mark.slow
@@ -168,7 +167,7 @@ def test_from_a_run_to_the_source_of_its_kernel(open_page: OpenPage, small: str,
     no_wider(page, width)
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+@accessible.LOOKS
 @pytest.mark.parametrize("path", ["small", "large", "zoomed", "linear", "/en/lab/kernels/flash/"])
 def test_axe_finds_nothing(
     open_page: OpenPage, request: pytest.FixtureRequest, path: str, scheme: str, width: int
@@ -177,6 +176,4 @@ def test_axe_finds_nothing(
         path = request.getfixturevalue("large") + "?zoom=8&row=70"
     address = path if path.startswith("/") else request.getfixturevalue(path)
     page = open_page(address, scheme=scheme, width=width)
-    page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
-    found = Axe().run(page, options={"runOnly": RULES}).response["violations"]
-    assert not found, [(v["id"], v["help"], [node["html"][:200] for node in v["nodes"][:3]]) for v in found]
+    accessible.check(page)

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import WIDTHS
-from tests.browser.test_walk import RULES
+from tests.support import accessible
 from tests.support.deployment import Lab
 
 pytestmark = pytest.mark.slow
@@ -180,8 +179,7 @@ def test_the_frame_shows_the_run_in_another_page(
     context.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@BOTH
+@accessible.LOOKS
 @pytest.mark.parametrize("path", ["embed/", "history"])
 def test_pages_are_accessible_and_fit(
     open_page: OpenPage, run: dict, path: str, width: int, scheme: str
@@ -189,6 +187,4 @@ def test_pages_are_accessible_and_fit(
     page = open_page(
         "/en/lab/history/" if path == "history" else address(run) + path, width=width, scheme=scheme
     )
-    found = Axe().run(page, options={"runOnly": {"type": "tag", "values": RULES}})
-    assert not found.response["violations"], found.generate_report()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    accessible.check(page)

@@ -4,11 +4,10 @@ import re
 from collections.abc import Callable
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import WIDTHS
-from tests.browser.test_walk import RULES
+from tests.support import accessible
 from tests.support.deployment import Lab
 
 pytestmark = pytest.mark.slow
@@ -123,21 +122,13 @@ def test_a_sweep_is_canceled_midway_and_keeps_what_it_has(open_page: OpenPage, s
     expect(page.locator("#points")).to_contain_text("Canceled before it had a result.")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+@accessible.LOOKS
 def test_pages_of_sweeps_are_accessible(open_page: OpenPage, width: int, scheme: str) -> None:
     page = open_page(f"{SMALL}&kv_heads=x", width=width, scheme=scheme)
     expect(page.locator("#sweep-kv_heads-error")).to_contain_text("x")
-    violations(page)
+    accessible.check(page)
     page = open_page(SMALL, width=width, scheme=scheme)
-    violations(page)
+    accessible.check(page)
     run_it(page)
     finished(page)
-    for summary in page.locator("#sweep-figures summary").all():
-        summary.click()
-    violations(page)
-
-
-def violations(page: Page) -> None:
-    found = Axe().run(page, options={"runOnly": RULES}).response["violations"]
-    assert not found, [(v["id"], v["help"], [node["html"][:200] for node in v["nodes"][:3]]) for v in found]
+    accessible.check(page)
