@@ -3,6 +3,7 @@
 import html
 import io
 import re
+from urllib.parse import urljoin
 
 import numpy as np
 import pytest
@@ -220,6 +221,15 @@ def test_somebody_who_knows_only_the_question_finds_the_way(client, finish):
     shown = html.unescape(client.get(response["Location"]).content.decode())
     assert "Paste what comes back" in shown
     assert "Causal alignment: top left" in answer(client, run, str(theirs(run, 0).tolist()))
+
+
+@pytest.mark.parametrize("page", ["/en/", "/en/lab/", "/en/lab/compare/", "/en/concepts/masks/"])
+def test_the_questions_are_found_from_where_they_arise(client, page):
+    shown = client.get(page).content.decode()
+    links = {
+        urljoin(page, html.unescape(link)).partition("#")[0] for link in re.findall(r'href="([^"]+)"', shown)
+    }
+    assert "/en/lab/compare/conventions/" in links
 
 
 def test_every_question_is_a_run_that_can_be_judged(client, submit):
