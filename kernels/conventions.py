@@ -92,6 +92,7 @@ class Answer:
     found: list[Candidate]  # what fits, the nearest first; without the spec itself
     nearest: list[Candidate]  # where nothing fits
     not_told_apart: list[Flip] = field(default_factory=list)  # flips that give what the spec gives, here
+    ruled_out: list[Candidate] = field(default_factory=list)  # where the spec fits: flips that do not
     tried: int = 0
 
     @property
@@ -137,7 +138,9 @@ def judge(
     mistakes = list(_mistakes(setting, base, single))
     tried = [_held(one, answer, resolution) for one in (base, *single, *mistakes)]
     base, others = tried[0], tried[1:]
-    same = [one.flips[0] for one in others if one.flips and alike(one, base)]
+    flipped = [one for one in others if one.flips]
+    same = [one.flips[0] for one in flipped if alike(one, base) or (base.fits and one.fits)]
+    ruled_out = [one for one in flipped if base.fits and one.flips[0] not in same]
     idle = [flip for flip in flips.flips(spec) if flip.idle and not flip.is_numeric]
     found = [] if base.fits else [one for one in others if one.fits]
     if not (base.fits or found):
@@ -146,7 +149,7 @@ def judge(
         found = [one for one in pairs if one.fits]
     found.sort(key=lambda one: (len(one.flips) > 1, one.excess))
     nearest = [] if base.fits or found else sorted(tried[1:], key=lambda one: one.error)[:NEAREST]
-    return Answer(base, found, nearest, [*same, *idle], len(tried))
+    return Answer(base, found, nearest, [*same, *idle], ruled_out, len(tried))
 
 
 def alike(one: Candidate, other: Candidate) -> bool:

@@ -35,20 +35,10 @@ def group(kind: str, found: list[Flip], spec: RunSpec) -> dict[str, Any]:
     return {
         "kind": kind,
         "name": words.GROUPS[kind],
-        "now": now(kind, spec),
+        "now": words.now(kind, spec),
         "options": [
             {"name": flip.name, "label": flip.to if kind == "engine" else words.label(flip)}
             for flip in useful
         ],
         "idle": [words.idle(flip, spec) for flip in found if flip.idle],
     }
-
-
-def now(kind: str, spec: RunSpec) -> str:
-    """How it is in this run, where that is a choice of two names."""
-    attention = spec.attention
-    return {
-        "causal_alignment": attention.causal_alignment.replace("_", " "),
-        "dtype": spec.dtype,
-        "engine": spec.engine,
-    }.get(kind, "")

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy
 from api.callers import caller_of
 from api.computing import computing
 from api.uploads import arrayfiles
-from kernels import conventions
+from kernels import conventions, flips
 from kernels.conventions import Answer, Candidate
 from kernels.layout import to_canonical
 from kernels.spec import RunSpec
@@ -216,6 +216,8 @@ def shown(verdict: Verdict) -> dict[str, Any]:
         "has_twins": any(len(group) > 1 for group in groups),
         "is_too_near": len(groups) > 1,
         "nearest": [candidate(one, spec) for one in answer.nearest],
+        "settled": settled(answer, spec),
+        "ruled_out": [candidate(one, spec) for one in answer.ruled_out],
         "twins": [words.title(flip) for flip in answer.not_told_apart] if answer.is_equal else [],
         "twins_apart": words.apart([flip.kind for flip in answer.not_told_apart]) if answer.is_equal else [],
         "apart": words.apart(kinds) if len(answer.found) > 1 else [],
@@ -224,13 +226,21 @@ def shown(verdict: Verdict) -> dict[str, Any]:
     }
 
 
+def settled(answer: Answer, spec: RunSpec) -> list[str]:
+    """What the run is, where it is the answer: each setting of which these inputs rule the others out."""
+    open_kinds = {flip.kind for flip in answer.not_told_apart}
+    kinds = dict.fromkeys(one.flips[0].kind for one in answer.ruled_out)
+    known = [(words.GROUPS[kind], words.now(kind, spec)) for kind in kinds if kind not in open_kinds]
+    return [f"{name}: {now}" for name, now in known if now]
+
+
 def candidate(one: Candidate, spec: RunSpec) -> dict[str, str]:
     return {
         "title": titled(one),
         "why": words.why(words.Change(one.flips[0], spec)) if len(one.flips) == 1 else "",
         "error": "0" if not one.error else units.significant(one.error),
         "allowed": units.significant(float(one.allowed.max(initial=0.0))),
-        "flip": one.flips[0].name if len(one.flips) == 1 else "",
+        "flip": one.flips[0].name if len(one.flips) == 1 and flips.find(spec, one.flips[0].name) else "",
     }
 
 

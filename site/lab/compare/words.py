@@ -84,6 +84,20 @@ def title(flip: Flip) -> str:
     return f"{GROUPS[flip.kind]}: {chosen}"
 
 
+def now(kind: str, spec: RunSpec) -> str:
+    """How it is in this run, where that has a name; "" where it has none."""
+    attention = spec.attention
+    names = {
+        "causal_alignment": attention.causal_alignment.replace("_", " "),
+        "causal": LABELS["causal.on" if attention.is_causal else "causal.off"],
+        "rope_pairing": LABELS[f"rope_pairing.{attention.rope.style}"] if attention.rope else "",
+        "scale": LABELS["scale.root"] if attention.scale is None else number(attention.scale),
+        "dtype": spec.dtype,
+        "engine": spec.engine,
+    }
+    return str(names.get(kind, ""))
+
+
 def idle(flip: Flip, spec: RunSpec) -> str:
     """Why a flip would change nothing here."""
     if flip.idle == SAME_LENGTHS:

@@ -93,11 +93,35 @@ def test_it_says_how_far_off_this_run_is_and_offers_the_flip(client, asked):
     assert "3 queries and 5 keys" in text(shown)
 
 
+def test_numbers_of_the_run_itself_are_named_and_the_others_ruled_out(client, asked):
+    """Who asks which corner it is learns it from an answer that agrees too, and can see the other one."""
+    run = asked("causal-alignment")
+    right, wrong = theirs(run, 2), theirs(run, 0)
+    data = {"out": str(right.tolist()), "dtype": "float32"}
+    markup = client.post(f"/en/lab/compare/elsewhere/?runs={run.id}", data).content.decode()
+    shown = text(markup)
+    assert "Causal alignment: bottom right" in shown
+    assert "Causal mask: on" in shown
+    row = re.search(r"top left: the first query at the first key ([\d.]+) Run it", shown)
+    assert float(row[1]) == pytest.approx(abs(right - wrong).max(), rel=5e-3)
+    assert 'name="flip" value="causal_alignment.top_left"' in markup
+
+
+def test_what_the_digits_do_not_tell_apart_is_not_ruled_out(client, submit, finish):
+    """Two conventions that differ by 1e-4 of numbers with three decimals."""
+    q, k, v = [[1.0, 0.0]], [[1.0, 0.0], [1.0, 0.0]], [[1.0, 0.0], [1.0002, 0.0]]
+    run = finish(submit(inputs={"q": q, "k": k, "v": v}, attention={"is_causal": True}))
+    shown = answer(client, run, "1.000 0.000")
+    assert "so they are not ruled out: Causal alignment: top left" in shown
+    assert "Causal alignment: bottom right" not in shown
+
+
 def test_with_as_many_queries_as_keys_both_alignments_are_named(client, submit, finish, seeded):
     run = finish(submit(inputs=seeded(1, 1, 5, 4), attention={"is_causal": True}))
     shown = answer(client, run, str(theirs(run, 0).tolist()))
     assert "It is this run’s convention" in shown
     assert "so they are not ruled out: Causal alignment: top left" in shown
+    assert "Causal alignment: bottom right" not in shown
     assert "use fewer queries than keys: q_len ≠ kv_len" in shown
 
 
