@@ -142,7 +142,20 @@
     detail.path = url.pathname + url.search;
   });
 
+  // A large picture begins small, and becomes sharp once somebody looks at it.
+  const sharpen = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      if (!isIntersecting) continue;
+      sharpen.unobserve(target);
+      const full = new Image();
+      full.onload = () => { target.src = full.src; };
+      full.src = target.dataset.full;
+      delete target.dataset.full;
+    }
+  });
+
   function ready() {
+    for (const picture of document.querySelectorAll("img[data-full]")) sharpen.observe(picture);
     for (const closeup of document.querySelectorAll("[data-closeup][data-row]")) {
       const [row, column] = kept(closeup);
       partOf(closeup);

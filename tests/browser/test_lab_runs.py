@@ -151,6 +151,16 @@ def test_without_javascript_cells_are_links_and_boxes(
     )
 
 
+def test_a_large_picture_is_sharp_once_it_is_in_view(open_page: OpenPage, sqlite_lab: Lab) -> None:
+    page = open_page(a_run(sqlite_lab, 300), width=WIDTHS["phone"])
+    picture = page.locator('[data-map="scores"] img.only-light')
+    expect(picture).to_have_attribute("src", re.compile("preview"))
+    picture.scroll_into_view_if_needed()
+    expect(picture).not_to_have_attribute("src", re.compile("preview"))
+    assert picture.evaluate("(image) => image.naturalWidth") == 300
+    expect(page.get_by_role("link", name="The picture in full")).to_have_count(0)
+
+
 def test_a_close_look_of_before_is_on_the_page_now(open_page: OpenPage, small: str) -> None:
     page = open_page(f"{small}closeup/?row=2&col=1")
     expect(page).to_have_url(re.compile(r"/runs/\w+/\?row=2&col=1#look$"))

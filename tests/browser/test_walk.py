@@ -167,8 +167,11 @@ def run_path(sqlite_lab: Lab) -> str:
 
 @pytest.fixture(scope="session")
 def heaviest_path(sqlite_lab: Lab) -> str:
-    """A page with much to send: pictures of which every number is another."""
-    return finished_run(sqlite_lab, 64)
+    """A page with much to send: large pictures of noise, which nothing makes smaller."""
+    seeded = {"seed": 5, "distribution": "normal", "shape": [1, 8, 512, 64]}
+    run = sqlite_lab.post_run({"engine": "flash", "inputs": dict.fromkeys("qkv", seeded)}, wait=60).json()
+    assert run["status"] == "succeeded", run
+    return f"/en/lab/runs/{run['id']}/"
 
 
 @pytest.fixture(scope="session")

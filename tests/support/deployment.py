@@ -174,7 +174,7 @@ class Lab(Client):
             if not self.alive(name):
                 self.start(name)
         try:
-            wait_until(self.ready, 60, "/readyz answers 200", 0.1)
+            wait_until(self.ready, 180, "/readyz answers 200", 0.1)  # where two cores have more to do
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.logs()}") from None
 

@@ -215,6 +215,7 @@ def _map(name: str, one: Difference) -> Map:
         largest=largest,
         has_masked=bool(np.isnan(values).any()),
         dtype=values.dtype,
+        by_size=True,
     )
 
 
@@ -234,4 +235,5 @@ def _kinds(found: Differences) -> Map:
         largest=0.0,
         has_masked=bool((kinds == differences.NEITHER).any()),
         dtype=kinds.dtype,
+        by_size=False,
     )

@@ -22,9 +22,9 @@ from lab.compare.chosen import ASKED, Chosen
 from lab.compare.configurations import LETTERS
 from lab.compare.looks import KINDS, RETURNED, Look
 from lab.form.offers import result_name
-from lab.runs import panels
+from lab.runs import maps, panels
 from lab.runs.choice import MAX_LINKS, Choice, index
-from lab.runs.maps import THEMES, Map
+from lab.runs.maps import Map
 from workers.models import Run
 
 ORDER = ("scores", "masked_scores", "weights", "out")
@@ -267,8 +267,11 @@ def panel(name: str, look: Look, cursor: tuple[int, int] | None, link: Links) ->
     }
     if one.is_small:
         return shown | {"cells": small(one, cursor, link)}
-    pictures = [(theme, link.to("lab:compare-picture", map_name=name, theme=theme)) for theme in THEMES]
-    return shown | {"pictures": pictures, "table": table(one)}
+
+    def address(*more: tuple[str, str]) -> str:
+        return link.to("lab:compare-picture", map_name=name, **dict(more))
+
+    return shown | {"pictures": maps.pictures(one, address), "table": table(one)}
 
 
 def has_infinite(one: Map) -> bool:

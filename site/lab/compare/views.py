@@ -27,7 +27,7 @@ from lab.compare import looks, questions, sections, submission
 from lab.compare.chosen import Chosen
 from lab.compare.configurations import LETTERS
 from lab.opening import find_by
-from lab.runs import presentation
+from lab.runs import maps, presentation
 from lab.runs.choice import Choice
 from lab.runs.maps import Map
 from lab.sharing import history
@@ -143,7 +143,7 @@ def picture(request: HttpRequest, chosen: Chosen, map_name: str) -> HttpResponse
     one: Map | None = _looked(request, chosen).maps.get(map_name)
     if one is None or not one.levels.size:
         raise Http404
-    content = sections.picture(one, request.GET.get("theme", ""))
+    content = sections.picture(maps.asked(one, request.GET), request.GET.get("theme", ""))
     response = HttpResponse(content, content_type="image/png")
     patch_cache_control(response, private=True, max_age=DAY, immutable=True)
     return response

@@ -6,7 +6,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from lab.runs.choice import Choice, kept
-from lab.runs.maps import Map
+from lab.runs.maps import Map, Picture, pictures
 from workers.models import Run
 
 
@@ -40,8 +40,12 @@ class Links:
     def cell(self, query: int, key: int) -> str:
         return "?" + urlencode([*self.kept, ("row", str(query)), ("col", str(key))]) + "#look"
 
-    def picture(self, one: Map, theme: str) -> str:
-        """The same address for all cells of a part."""
+    def pictures(self, one: Map) -> list[Picture]:
+        """The same addresses for all cells of a part."""
         at = self.choice.part
         part = [("zoom", str(at.side)), ("row", str(at.top)), ("col", str(at.left))] if at.side else []
-        return self.to("picture", *part, ("theme", theme), map_name=one.name)
+
+        def address(*more: tuple[str, str]) -> str:
+            return self.to("picture", *part, *more, map_name=one.name)
+
+        return pictures(one, address)

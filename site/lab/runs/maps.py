@@ -7,10 +7,11 @@ does not fit into a picture is reduced: scores and weights to the largest of eac
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
+from django.http import QueryDict
 
 from concepts.figures import scales
 from kernels import closeup
@@ -18,6 +19,7 @@ from lab import heatmap, png
 from lab.heatmap import Kind
 
 PIXELS = 1024  # of a picture, at most, each way
+PREVIEW = 112  # of the one that a page begins with: four of noise are 25 KB, where the whole are a megabyte
 TABLE = 16  # rows and columns of the table beside a picture
 CELLS = 8  # up to so many rows and columns a matrix is a table alone
 SIDES = (512, 64, CELLS)  # of the squares that can be looked at, from far to near
@@ -69,6 +71,7 @@ class Map:
     largest: float  # of the finite numbers (of their size, for "div"); 0 when there are none
     has_masked: bool
     dtype: np.dtype  # of the source
+    by_size: bool  # whether blocks are reduced to what is largest in size
 
     @property
     def lowest(self) -> float:
@@ -91,9 +94,40 @@ class Map:
     def is_boolean(self) -> bool:
         return self.dtype == np.bool_
 
+    @property
+    def has_preview(self) -> bool:
+        return max(self.levels.shape, default=0) > PREVIEW
+
+    def preview(self) -> "Map":
+        """Of PREVIEW pixels each way at most, reduced as the picture itself is."""
+        return replace(self, levels=coarser(self.levels, by_size=self.by_size))
+
     def picture(self, theme: str) -> bytes:
         """PNG: a pixel for each cell, masked ones seen through."""
         return png.encode(self.levels, palette(self.kind, is_dark=theme == "dark"), MASKED)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Where a map is drawn for one theme: `first` is what a page begins with, small where `full` is large."""
+
+    theme: str
+    first: str
+    full: str
+
+
+def pictures(one: Map, address: Callable[..., str]) -> list[Picture]:
+    """address: from parameters of the query string."""
+    small = [("preview", "1")] if one.has_preview else []
+    return [
+        Picture(theme, first=address(("theme", theme), *small), full=address(("theme", theme)))
+        for theme in THEMES
+    ]
+
+
+def asked(one: Map, query: QueryDict) -> Map:
+    """The map as the address of one of its pictures asks for it."""
+    return one.preview() if "preview" in query else one
 
 
 @cache
@@ -103,6 +137,20 @@ def palette(kind: Kind, *, is_dark: bool) -> list[tuple[int, int, int]]:
     numbers = [scale(number * heatmap.STEPS / TOP, is_dark).rgb for number in range(TOP + 1)]
     masked, wrong = (0, 0, 0), (255, 155, 144) if is_dark else (179, 37, 30)
     return [*numbers, masked, wrong]
+
+
+def coarser(levels: np.ndarray, *, by_size: bool) -> np.ndarray:
+    """levels: [·, ·] uint8. Masked only where a whole block is; what is no number shows."""
+    blocks = closeup.blocks(levels.shape, PREVIEW)
+    middle = TOP / 2 if by_size else 0.0
+    values = np.where(levels == NOT_A_NUMBER, np.nan, levels - middle)
+    is_masked = levels == MASKED
+    found = closeup.block_maximum(np.where(is_masked, -np.inf, values), *blocks)
+    if by_size:
+        lowest = -closeup.block_maximum(np.where(is_masked, -np.inf, -values), *blocks)
+        found = np.where(found < -lowest, lowest, found)
+    coded = np.where(np.isneginf(found), MASKED, found + middle)
+    return np.where(np.isnan(found), NOT_A_NUMBER, coded).astype(np.uint8)
 
 
 def reduction(name: str) -> Reduce:
@@ -137,6 +185,7 @@ def drawn(
         largest=largest,
         has_masked=bool(np.isneginf(values).any()),
         dtype=values.dtype if dtype is None else dtype,
+        by_size=name in SIGNED,
     )
 
 

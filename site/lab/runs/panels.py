@@ -16,7 +16,7 @@ from concepts.figures.lineplot import Axis, Series
 from lab import heatmap, units
 from lab.form.offers import result_name
 from lab.runs.links import Links
-from lab.runs.maps import MASKED, NOT_A_NUMBER, THEMES, TOP, Map
+from lab.runs.maps import MASKED, NOT_A_NUMBER, TOP, Map
 
 LETTERS = {
     "scores": "S",
@@ -75,6 +75,7 @@ def panel(one: Map, cursor: Cursor | None, link: Links, drawn: Mapping[str, Map]
         "is_boolean": one.is_boolean,
         "has_masked": one.has_masked,
         "is_reduced": one.is_reduced,
+        "has_preview": one.has_preview,
         "pixels": one.levels.shape,
         "reduction": reduction(one),
     }
@@ -83,8 +84,7 @@ def panel(one: Map, cursor: Cursor | None, link: Links, drawn: Mapping[str, Map]
     if one.is_small:
         return shown | {"cells": small(one, cursor, link)}
     same = first_like(one, drawn)
-    pictures = [(theme, link.picture(same, theme)) for theme in THEMES]
-    return shown | {"pictures": pictures, "table": table(one)}
+    return shown | {"pictures": link.pictures(same), "table": table(one)}
 
 
 def first_like(one: Map, drawn: Mapping[str, Map]) -> Map:

@@ -13,7 +13,7 @@ from api import preferences
 from api.runs.representation import represent
 from kernels.spec import RunSpec
 from lab.opening import open_run, run_view
-from lab.runs import look, presentation, results
+from lab.runs import look, maps, presentation, results
 from workers import runs
 from workers.models import Run, Status
 
@@ -83,7 +83,8 @@ def picture(request: HttpRequest, run: Run, map_name: str) -> HttpResponse:
     one = look.picture(run, succeeded(run), request, map_name)
     if one is None:
         raise Http404
-    response = HttpResponse(one.picture(request.GET.get("theme", "")), content_type="image/png")
+    content = maps.asked(one, request.GET).picture(request.GET.get("theme", ""))
+    response = HttpResponse(content, content_type="image/png")
     patch_cache_control(response, private=True, max_age=DAY, immutable=True)
     return response
 
