@@ -72,13 +72,19 @@ def of_run(run: Run, key: str) -> Chosen:
 
 def of_boxes(texts: list[str]) -> list[tuple[str, str]]:
     """What an address of runs says, from addresses of their pages (or bare ids) that somebody pasted."""
-    ids, keys = [], []
-    for text in texts[:MOST]:
-        parts = urlsplit(text.strip()[:500])
-        words = [word for word in parts.path.split("/") if word]
-        if not words:
-            continue
-        run_id = words[words.index("runs") + 1] if "runs" in words[:-1] else words[-1]
-        ids.append(run_id)
-        keys += [(f"{KEY}{run_id}", key) for key in parse_qs(parts.query).get("key", [])[:1]]
-    return [(FIELD, ",".join(ids)), *keys] if ids else []
+    named = [one for text in texts[:MOST] if (one := _named(text.strip()[:500]))]
+    keys = [(f"{KEY}{run_id}", key) for run_id, key in named if key]
+    return [(FIELD, ",".join(run_id for run_id, _key in named)), *keys] if named else []
+
+
+def _named(text: str) -> tuple[str, str] | None:
+    """The id and the key in an address; of what is no address the text itself, which is no run either."""
+    try:
+        parts = urlsplit(text)
+    except ValueError:  # http://[
+        return text, ""
+    words = [word for word in parts.path.split("/") if word]
+    if not words:
+        return None
+    run_id = words[words.index("runs") + 1] if "runs" in words[:-1] else words[-1]
+    return run_id, parse_qs(parts.query).get("key", [""])[0]

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlencode
 
+import numpy as np
 from django import forms
 from django.http import QueryDict
 from django.utils.translation import gettext as _
@@ -124,12 +125,12 @@ class TilesForm(forms.Form):
             name: {"seed": 0, "shape": [1, 1, length, 1]}
             for name, length in (("q", q_len), ("k", kv_len), ("v", kv_len))
         }
-        for name, length in (
-            ("q_lens", self.whole("q_used", 0, q_len)),
-            ("kv_lens", self.whole("kv_used", 0, kv_len)),
-        ):
-            if length is not None:
-                inputs[name] = [length]
+        lengths = {
+            "q_lens": self.whole("q_used", 0, q_len),
+            "kv_lens": self.whole("kv_used", 0, kv_len),
+        }
+        self.used = {name: np.array([length]) for name, length in lengths.items() if length is not None}
+        inputs |= {name: length.tolist() for name, length in self.used.items()}
         self.dim = dim
         self.head_count = self.needed("heads", 1, 2**16)
         attention: dict[str, Any] = {

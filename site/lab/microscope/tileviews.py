@@ -43,15 +43,8 @@ def free(request: HttpRequest) -> HttpResponse:
     if spec is not None:
         blocks = spec.options.block_m or MIN_BLOCK, spec.options.block_n or MIN_BLOCK
         sizes = tiles.Sizes(2 * form.dim, ITEM_BYTES[spec.dtype], form.head_count)
-        lengths = {name: np.array(request_lengths(form, name)) for name in ("q_lens", "kv_lens")}
-        given = {name: lens for name, lens in lengths.items() if name in spec.inputs}
-        return answer(request, "lab/microscope/tiles.html", context, Asked(spec, given, blocks, sizes))
+        return answer(request, "lab/microscope/tiles.html", context, Asked(spec, form.used, blocks, sizes))
     return render(request, "lab/microscope/tiles.html", context, status=422)
-
-
-def request_lengths(form: TilesForm, name: str) -> list[int]:
-    """The length of the one batch row."""
-    return [int(form.state["q_used" if name == "q_lens" else "kv_used"] or 0)]
 
 
 @require_safe

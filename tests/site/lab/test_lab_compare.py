@@ -339,4 +339,10 @@ def test_addresses_of_pages_are_pasted(client, submit, finish):
     assert client.get(response["Location"]).status_code == 200
     bare = client.get("/en/lab/compare/", {"run": [one.id, one.id]})
     assert bare["Location"].endswith(f"runs={one.id}%2C{one.id}")
-    assert client.get("/en/lab/compare/", {"run": ["[::", "x"]}).status_code in (302, 404)
+
+
+@pytest.mark.parametrize("nonsense", ["http://[", "//[::1", "[::", "/runs/"])
+def test_what_is_no_address_is_no_run(client, nonsense):
+    response = client.get("/en/lab/compare/", {"run": nonsense}, follow=True)
+    assert response.status_code == 404
+    assert "There is no such run" in response.content.decode()

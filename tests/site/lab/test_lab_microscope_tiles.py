@@ -205,6 +205,12 @@ def test_what_is_wrong_is_said(client, query, says):
     assert says in page(client, query, status=422)
 
 
+def test_a_length_of_padding_may_have_spaces_around_it_or_be_spaces(client):
+    spaced, plain = (page(client, query) for query in ("?q_used=%20&kv_used=%20300%20", "?kv_used=300"))
+    drawn = re.compile(r'<svg class="tile-grid".*?</svg>', re.DOTALL)
+    assert drawn.search(spaced)[0] == drawn.search(plain)[0] != drawn.search(page(client))[0]
+
+
 def test_every_example_is_drawn(client):
     addresses = re.search(r'<nav class="presets".*?</nav>', page(client), re.DOTALL)[0]
     for address in re.findall(r'href="([^"]+)"', addresses):
