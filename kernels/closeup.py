@@ -60,6 +60,26 @@ def one_head(given: Operands, batch: int, head: int) -> Operands:
     )
 
 
+def alone(given: Operands) -> Operands:
+    """A ``one_head`` with arrays of its own: who keeps it does not keep all the other heads."""
+    return replace(
+        given,
+        q=given.q.copy(),
+        k=given.k.copy(),
+        v=given.v.copy(),
+        mask=_own(given.mask),
+        bias=_own(given.bias),
+    )
+
+
+def _own(array: Array | None) -> Array | None:
+    """A copy of what there is, whatever it is broadcast to."""
+    if array is None:
+        return None
+    there = array[tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)]
+    return np.broadcast_to(there.copy(), array.shape)
+
+
 def _broadcast(array: Array, b: int, h: int, given: Operands) -> Array:
     """A mask or bias of all pairs as [1, 1, n, m] of one head: a view."""
     shape = (given.q.shape[2], given.k.shape[2])

@@ -77,6 +77,23 @@ def test_the_steps_of_a_cell_lead_to_its_weight(case: Case, data: st.DataObject)
         np.testing.assert_allclose(cell.out, whole["out"][i], rtol=1e-12, atol=1e-300)
 
 
+@settings(max_examples=40, deadline=None)
+@for_all(case=cases())
+def test_a_head_alone_is_the_same_head_and_holds_no_other(case: Case) -> None:
+    for head, whole in heads_of(case):
+        alone = closeup.alone(head)
+        np.testing.assert_array_equal(closeup.pictures(alone, 1000).out, whole["out"][: head.q.shape[2]])
+        for name in ("q", "k", "v", "mask", "bias"):
+            array = getattr(alone, name)
+            if array is None:
+                continue
+            assert not np.shares_memory(array, getattr(head, name)) or not array.size
+            root = array
+            while root.base is not None:
+                root = root.base
+            assert root.size <= array.size, name
+
+
 def test_strips_are_whole_blocks_and_small(monkeypatch) -> None:
     monkeypatch.setattr(closeup, "STRIP", 40)
     spec, arrays = make("reference", (1, 1, 1, 23, 7, 4), attention={"is_causal": True})

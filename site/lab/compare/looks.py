@@ -26,6 +26,7 @@ from lab.heatmap import levels
 from lab.kept import Kept
 from lab.runs import closeups
 from lab.runs.closeups import FREE, MOST
+from lab.runs.heads import Head
 from lab.runs.maps import CELLS, MASKED, NOT_A_NUMBER, PIXELS, TABLE, TOP, Map
 from workers import artifacts
 from workers.models import Run, Status
@@ -59,7 +60,7 @@ def look(first: Run, second: Run, batch: int, head: int, request: HttpRequest) -
     specs = RunSpec.from_dict(first.spec), RunSpec.from_dict(second.spec)
 
     def compute() -> Look:
-        if sum(closeups.multiply_adds(spec) for spec in specs) <= FREE:
+        if sum(closeups.work(spec) for spec in specs) <= FREE:
             return _look((first, second), specs, batch, head)
         with computing(caller_of(request)):
             return _look((first, second), specs, batch, head)
@@ -91,7 +92,7 @@ def _look(pair: tuple[Run, Run], specs: tuple[RunSpec, RunSpec], batch: int, hea
     maps |= {name: _map(name, each) for name, each in found.of.items()}
     maps[KINDS] = _kinds(found)
     splits = _splits(pair, specs, inputs, (one, other), (batch, head))
-    return Look((one, other), found, maps, returned, allowed, splits)
+    return Look((closeup.alone(one), closeup.alone(other)), found, maps, returned, allowed, splits)
 
 
 def _why_not(specs: tuple[RunSpec, RunSpec], batch: int, head: int) -> str:
@@ -128,29 +129,27 @@ def _why_not(specs: tuple[RunSpec, RunSpec], batch: int, head: int) -> str:
 def _returned(
     pair: tuple[Run, Run], specs: tuple[RunSpec, RunSpec], batch: int, head: int
 ) -> tuple[dict[str, Difference], dict[str, float]]:
-    """The results that both runs have, of one head, where they have the same shape there."""
-    names = [
-        name for name in ("out", *arrays.MAPS, *arrays.TABLES) if all(name in run.array_info for run in pair)
-    ]
-    names = list(dict.fromkeys(names))
-    loaded = [artifacts.load_results(run, names) for run in pair]
-    found, allowed = {}, {}
-    for name in names:
-        if not all(name in each for each in loaded):
+    """The results that both runs have, of one head, where they have it and the same shape there."""
+    heads = [Head(run, spec, batch, head) for run, spec in zip(pair, specs, strict=True)]
+    found: dict[str, Difference] = {}
+    allowed: dict[str, float] = {}
+    if any(batch >= spec.batch or head >= spec.num_heads for spec in specs):
+        return found, allowed
+    tables = [set(arrays.tables(run.array_info, spec)) for run, spec in zip(pair, specs, strict=True)]
+    for name in dict.fromkeys(("out", *arrays.MAPS, *arrays.TABLES)):
+        if name not in arrays.MAPS and not all(name in each for each in tables):
             continue
-        sides = [
-            _matrix(each[name], name, spec, batch, head) for each, spec in zip(loaded, specs, strict=True)
-        ]
-        if sides[0].shape != sides[1].shape or not sides[0].size:
+        one, other = (_matrix(each, name) for each in heads)
+        if one is None or other is None or one.shape != other.shape or not one.size:
             continue
         allowed[name] = sum(_bound(run, name) for run in pair)
-        found[name] = differences.of_arrays(sides[0], sides[1], PIXELS, allowed[name])
+        found[name] = differences.of_arrays(one, other, PIXELS, allowed[name])
     return found, allowed
 
 
-def _matrix(array: np.ndarray, name: str, spec: RunSpec, batch: int, head: int) -> np.ndarray:
-    one = arrays.one(array, name, spec, min(batch, spec.batch - 1), min(head, spec.num_heads - 1))
-    return one[:, None] if one.ndim == 1 else one
+def _matrix(of: Head, name: str) -> np.ndarray | None:
+    one = of.returned(name)
+    return one[:, None] if one is not None and one.ndim == 1 else one
 
 
 def _bound(run: Run, name: str) -> float:

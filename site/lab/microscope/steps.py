@@ -85,6 +85,12 @@ def tile_count(run: Run) -> int:
     return int(run.array_info["trace_tiles"]["shape"][-1])
 
 
+def weight(spec: RunSpec) -> int:
+    """Numbers that are looked at for a step, about: all inputs, and the pairs that a mask is made of."""
+    pairs = spec.batch * spec.q_len * spec.kv_len if spec.attention.pattern else 0
+    return pairs + sum(given.elements for given in spec.inputs.values())
+
+
 def load(run: Run, spec: RunSpec, place: Place) -> Row | None:
     """None where the arrays of the run are gone, or the query is padding."""
     at = (place.batch, place.head, place.row)

@@ -21,7 +21,7 @@ from workers.models import Run, Status
 
 WAIT_SECONDS = 10
 PLACE = ("batch", "head", "row")  # what a traced run is looked at for, as its origin was
-FREE = 1 << 20  # numbers of inputs and pairs that cost no more than the rest of a page
+FREE = 1 << 20  # numbers that are looked at for no more than the rest of a page
 
 
 @require_safe
@@ -79,7 +79,7 @@ def of_trace(request: HttpRequest, run: Run, spec: RunSpec) -> dict[str, Any]:
     if not (tiles and spec.q_len and spec.batch * spec.num_heads):
         return {"is_empty": True}
     place = stepping.Place.read(request.GET, spec, tiles)
-    if sum(given.elements for given in spec.inputs.values()) <= FREE:
+    if stepping.weight(spec) <= FREE:
         row = stepping.load(run, spec, place)
     else:
         with computing(caller_of(request)):

@@ -22,9 +22,9 @@ from lab.runs.heads import Head, HeadKey
 from lab.runs.maps import Map, Part
 from workers import artifacts
 
-FREE = 1 << 22  # multiply-adds that cost no more than the rest of a page
-AT_ONCE = 1 << 25  # that a page computes before it is sent: 512 queries and keys, 64 wide; more come after it
-MOST = 1 << 31  # that are computed at all: 4,096 queries and keys, 64 wide, in some 2 seconds
+FREE = 1 << 22  # of `work`, that costs no more than the rest of a page
+AT_ONCE = 1 << 25  # that a page does before it is sent: 512 queries and keys, 64 wide; more comes after it
+MOST = 1 << 31  # multiply-adds that are done at all: 4,096 queries and keys, 64 wide, in some 2 seconds
 KEPT = 8  # heads, of the latest: some 15 MB each when they are large
 
 Maps = dict[str, Map]
@@ -59,11 +59,21 @@ def can_look(of: Head) -> bool:
 
 def is_at_once(of: Head) -> bool:
     """Whether a head is there before a page has to wait for it."""
-    return multiply_adds(of.spec) <= AT_ONCE or of.key in latest.found
+    return work(of.spec) <= AT_ONCE or of.key in latest.found
 
 
 def multiply_adds(spec: RunSpec) -> int:
     return spec.q_len * spec.kv_len * (spec.head_dim + spec.v_head_dim)
+
+
+def work(spec: RunSpec) -> int:
+    """What a head costs: its multiply-adds, and the numbers of all inputs, which are read for any head."""
+    return multiply_adds(spec) + sum(given.elements for given in spec.inputs.values())
+
+
+def is_meant(name: str, spec: RunSpec) -> bool:
+    """Without a softcap the softcapped scores are the scores."""
+    return name != "softcapped_scores" or bool(spec.attention.softcap)
 
 
 def look(of: Head, request: HttpRequest) -> Closeup | None:
@@ -73,7 +83,7 @@ def look(of: Head, request: HttpRequest) -> Closeup | None:
     """
 
     def make() -> Closeup | None:
-        if multiply_adds(of.spec) <= FREE:
+        if work(of.spec) <= FREE:
             return _look(of)
         with computing(caller_of(request)):
             return _look(of)
@@ -88,9 +98,9 @@ def closer(of: Head, found: Closeup, part: Part, request: HttpRequest) -> Maps:
 
     def make() -> Maps:
         if part.side * found.head.k.size <= FREE:
-            return _closer(found, part)
+            return _closer(of, found, part)
         with computing(caller_of(request)):
-            return _closer(found, part)
+            return _closer(of, found, part)
 
     return latest_parts.get((of.key, part), make) or {}
 
@@ -100,28 +110,27 @@ def _look(of: Head) -> Closeup | None:
     if not inputs:
         return None
     given = closeup.one_head(closeup.look(of.spec, inputs), of.batch, of.head)
-    seen = closeup.pictures(given, maps.PIXELS, names_of(given))
+    seen = closeup.pictures(given, maps.PIXELS, names_of(of.spec))
     found = {
         name: maps.drawn(name, arrays.MAPS[name], values, (seen.n, seen.m))
         for name, values in seen.matrices.items()
     }
     error = None
-    returned = artifacts.load_result(of.run, "out")
+    returned = of.returned("out")
     if returned is not None:
-        whole = arrays.one(returned, "out", of.spec, of.batch, of.head)
-        error = whole[: seen.n].astype(np.float64) - seen.out
+        error = returned[: seen.n].astype(np.float64) - seen.out
         found["error"] = maps.whole("error", "div", error)
     found["out"] = maps.whole("out", "div", seen.out)
-    return Closeup(given, found, seen.lse, seen.entropy, seen.seen, seen.out, error)
+    return Closeup(closeup.alone(given), found, seen.lse, seen.entropy, seen.seen, seen.out, error)
 
 
-def _closer(found: Closeup, part: Part) -> Maps:
+def _closer(of: Head, found: Closeup, part: Part) -> Maps:
     n, m = found.shape
     square = part.rows(n), part.columns(m)
     corner = square[0].start, square[1].start
     near = {
         name: maps.drawn(name, arrays.MAPS[name], matrix, matrix.shape, corner=corner)
-        for name, matrix in closeup.detail(found.head, square, names_of(found.head)).items()
+        for name, matrix in closeup.detail(found.head, square, names_of(of.spec)).items()
     }
     if found.error is not None:
         near["error"] = maps.cut("error", "div", found.error, part, by_key=False)
@@ -129,6 +138,6 @@ def _closer(found: Closeup, part: Part) -> Maps:
     return near
 
 
-def names_of(given: Operands) -> tuple[str, ...]:
-    """The matrices that say something each: without a softcap one is another."""
-    return tuple(name for name in MATRICES if name != "softcapped_scores" or given.softcap)
+def names_of(spec: RunSpec) -> tuple[str, ...]:
+    """The matrices that say something each."""
+    return tuple(name for name in MATRICES if is_meant(name, spec))

@@ -194,17 +194,13 @@ def in_nats(value: float) -> str:
 def missing(of: Head, drawn: Maps) -> dict[str, Any]:
     """Why nothing was computed again, and which matrices are therefore not here."""
     engine = ENGINES.get(of.run.engine)
-    names = [name for name in EXPECTED if name not in drawn and is_meant(name, of.spec)]
+    names = [name for name in EXPECTED if name not in drawn and closeups.is_meant(name, of.spec)]
     names = names if of.is_softmax and of.is_there else []
     return {
         "why": why_not(of),
         "names": [result_name(name) for name in names],
         "can_return": [result_name(name) for name in names if engine and name in engine.returns],
     }
-
-
-def is_meant(name: str, spec: RunSpec) -> bool:
-    return name != "softcapped_scores" or bool(spec.attention.softcap)
 
 
 def why_not(of: Head) -> str:

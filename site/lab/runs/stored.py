@@ -19,7 +19,6 @@ from lab.runs import maps
 from lab.runs.closeups import Maps
 from lab.runs.heads import Head, HeadKey
 from lab.runs.maps import Map, Part
-from workers import artifacts
 from workers.models import Run
 
 KEPT = 4  # heads
@@ -82,10 +81,8 @@ def _look(of: Head) -> Stored | None:
             entropy = closeup.entropy(matrix.astype(np.float64))
     if not found:
         return None
-    lse = artifacts.load_result(of.run, "lse")
-    if lse is not None:
-        lse = arrays.one(lse, "lse", of.spec, of.batch, of.head).astype(np.float64)
-    return Stored(found, shape_of(found, of.spec), lse, entropy)
+    lse = of.returned("lse")
+    return Stored(found, shape_of(found, of.spec), None if lse is None else lse.astype(np.float64), entropy)
 
 
 def shape_of(found: Maps, spec: RunSpec) -> tuple[int, int]:
@@ -97,18 +94,5 @@ def shape_of(found: Maps, spec: RunSpec) -> tuple[int, int]:
 def _matrices(of: Head) -> Iterator[tuple[str, np.ndarray]]:
     """Each [rows, columns] as it was stored."""
     for name in names(of.run):
-        matrix = _packed(of, name) if name == "out" and of.spec.is_packed else _matrix(of, name)
-        if matrix is not None:
+        if (matrix := of.returned(name)) is not None:
             yield name, matrix
-
-
-def _packed(of: Head, name: str) -> np.ndarray | None:
-    array = artifacts.load_result(of.run, name)
-    return None if array is None else arrays.one(array, name, of.spec, of.batch, of.head)
-
-
-def _matrix(of: Head, name: str) -> np.ndarray | None:
-    """Query heads that share a key head share what is of a key head."""
-    leading = of.run.array_info[name]["shape"][:-2]
-    shared = [of.head * heads // of.spec.num_heads for heads in leading[-1:]]
-    return artifacts.load_part(of.run, name, *([of.batch] if len(leading) > 1 else []), *shared)

@@ -10,6 +10,7 @@ from kernels.spec import RunSpec
 from lab import heatmap
 from lab.arrays import MAPS
 from lab.runs import measured, presentation
+from lab.runs.heads import Head
 from lab.sharing import drawings, share
 from workers.models import Run, Status
 
@@ -20,7 +21,7 @@ SHOWN = ("weights", "out")  # of one head, where there are any; else the first m
 def context(run: Run, request: HttpRequest) -> dict[str, Any]:
     spec = RunSpec.from_dict(run.spec)
     engine = ENGINES.get(run.engine)
-    of = drawings.Head.chosen(run, request)
+    of = drawings.chosen(run, request)
     numerics = (run.result or {}).get("numerics") or {}
     found: dict[str, Any] = {
         "run": run,
@@ -40,7 +41,7 @@ def context(run: Run, request: HttpRequest) -> dict[str, Any]:
         return found | {"busy": busy.detail}
 
 
-def maps(of: drawings.Head, request: HttpRequest) -> list[dict[str, Any]]:
+def maps(of: Head, request: HttpRequest) -> list[dict[str, Any]]:
     shown: list[dict[str, Any]] = []
     others = [name for name in MAPS if name in of.run.array_info and name not in SHOWN]
     for name in [*SHOWN, *others]:

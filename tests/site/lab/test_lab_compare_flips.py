@@ -262,6 +262,20 @@ def test_bigbird_masks_what_its_blocks_leave_out(client, submit, carry_out):
     assert f"A alone sees {np.count_nonzero(~seen)} and B alone sees 0" in text(shown)
 
 
+def test_gradients_of_pages_are_no_rows_of_tokens_to_compare(client, submit, carry_out):
+    def numbers(*shape):
+        return np.random.default_rng(3).normal(size=shape).round(2).tolist()
+
+    inputs = {"q": numbers(1, 2, 3, 4), "k": numbers(3, 2, 2, 4), "v": numbers(3, 2, 2, 4)}
+    inputs |= {"block_table": [[2, 0]], "dout": numbers(1, 2, 3, 4)}
+    run = carry_out(submit(engine="eager", inputs=inputs, returns=("out", "dq", "dk")))
+    new, address = flipped(client, run, "scale.none")
+    shown = page(client, (carry_out(new), address)[1])
+    returned = re.search(r'id="returned-title".*?</table>', shown, re.DOTALL)[0]
+    assert "Gradient of q" in returned
+    assert "Gradient of k" not in returned
+
+
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_a_padding_mask_that_is_taken_for_a_causal_one(client, submit, carry_out, is_causal):
     inputs = {**drawn(), "kv_lens": [6]}

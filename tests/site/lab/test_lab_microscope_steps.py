@@ -10,7 +10,7 @@ from django.test import Client
 from api.runs.sharing import share_key
 from kernels.execute import execute
 from kernels.spec.results import TRACE
-from lab.microscope import steps, tracing
+from lab.microscope import steps, tracing, views
 from tests.site.lab.conftest import close
 from workers import artifacts, limits, quotas, runs
 from workers.models import Run
@@ -364,3 +364,14 @@ def test_what_is_empty_or_gone_is_no_error(client, submit, compute, traced, monk
     gone = traced()
     artifacts.delete(gone.id)
     assert "are gone" in page(client, gone)
+
+
+def test_a_mask_of_many_pairs_is_charged(client, traced, monkeypatch):
+    entered = []
+    monkeypatch.setattr(quotas, "enter", lambda *given: entered.append(given) or False)
+    plain, patterned = traced(), traced(attention={"pattern": {"type": "chunked", "size": 8}})
+    monkeypatch.setattr(views, "FREE", 40 * 40)
+    page(client, plain)
+    assert not entered
+    page(client, patterned)
+    assert len(entered) == 1

@@ -348,21 +348,27 @@ def test_a_run_whose_files_are_gone_still_has_its_page(client, submit, finish, m
         assert client.get(f"/en/lab/runs/{run.id}/{gone}").status_code == 404, gone
 
 
-def test_a_page_reads_only_the_arrays_that_it_shows(client, submit, finish, monkeypatch):
-    run = finish(submit(returns=("out", "lse", "weights", "scores", "masked_scores")))
+def test_a_page_reads_only_the_arrays_that_it_shows(client, submit, finish, seeded, monkeypatch):
+    returns = ("out", "lse", "weights", "scores", "masked_scores")
+    run = finish(submit(inputs=seeded(2, 3, 4, 2), returns=returns))
     read = []
-    original = artifacts.load_results
+    whole, part = artifacts.load_results, artifacts.load_part
 
     def load_results(run, names):
-        found = original(run, names)
+        found = whole(run, names)
         read.append(set(found))
         return found
 
+    def load_part(run, name, *index):
+        read.append((name, *index))
+        return part(run, name, *index)
+
     monkeypatch.setattr(artifacts, "load_results", load_results)
-    page(client, run)
-    assert read == [{"out", "lse"}, {"out"}], "the table, and the output that the error is of"
-    client.get(f"/en/lab/runs/{run.id}/weights.svg")
-    assert read[2:] == [{"weights"}]
+    monkeypatch.setattr(artifacts, "load_part", load_part)
+    page(client, run, "?batch=1&head=2")
+    assert read == [{"out", "lse"}, ("out", 1, 2)], "the table, and the output that the error is of"
+    client.get(f"/en/lab/runs/{run.id}/weights.svg?batch=1&head=2")
+    assert read[2:] == [("weights", 1, 2)]
 
 
 def test_json_and_svg_forms(client, submit, finish):

@@ -207,9 +207,9 @@ def test_the_error_of_what_was_returned_is_a_map_of_its_own(client, submit, fini
     results = artifacts.load_results(run)
     wrong = results["out"].copy()
     wrong[2, 1] += 0.25
-    original = artifacts.load_result
+    original = artifacts.load_part
     monkeypatch.setattr(
-        artifacts, "load_result", lambda run, name: wrong if name == "out" else original(run, name)
+        artifacts, "load_part", lambda run, name, *at: wrong if name == "out" else original(run, name, *at)
     )
     errors = matrix(page(client, run, "?row=2"), "error")
     assert float(errors[2][1]) == pytest.approx(0.25, abs=1e-4)
@@ -413,6 +413,20 @@ def test_a_large_head_is_charged_and_refused_when_used_up(client, submit, finish
     assert "Try again in 7 s" in text(shown)
     assert 'hx-trigger="load delay:7s"' in shown
     assert "Measured" in shown, "the rest of the page"
+
+
+def test_a_small_head_of_many_is_charged_for_the_inputs_of_all(client, submit, finish, seeded, monkeypatch):
+    from workers import quotas
+
+    entered = []
+    monkeypatch.setattr(quotas, "enter", lambda *given: entered.append(given) or False)
+    one, many = (finish(submit(inputs=seeded(1, heads, 4, 4))) for heads in (1, 16))
+    monkeypatch.setattr(closeups, "FREE", 4 * 4 * (4 + 4) + 3 * 4 * 4)
+    page(client, one)
+    assert not entered
+    page(client, many)
+    client.get(f"/en/lab/runs/{many.id}/scores.svg")
+    assert len(entered) == 2
 
 
 def test_choices_keep_one_another(client, submit, finish, seeded):
