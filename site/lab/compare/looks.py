@@ -175,15 +175,14 @@ def _splits(
         return None
     found = []
     for run, spec, rounded, head in zip(pair, specs, inputs, heads, strict=True):
-        returned = artifacts.load_result(run, "out")
+        returned = Head(run, spec, *at).returned("out")
         submitted = artifacts.load_submitted(run)
         known = all(given.seed is not None or name in submitted for name, given in spec.inputs.items())
         if returned is None or not known:
             return None
         sent = error_sources.as_sent(spec, submitted, rounded)
         exact = closeup.one_head(closeup.look(spec, sent), *at)
-        out = arrays.one(returned, "out", spec, *at)[: head.q.shape[2]]
-        found.append(error_sources.split(spec, exact, head, out))
+        found.append(error_sources.split(spec, exact, head, returned[: head.q.shape[2]]))
     return found[0], found[1]
 
 

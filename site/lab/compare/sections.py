@@ -35,19 +35,19 @@ TITLES: dict[str, tuple[str, Promise]] = {
     "weights": ("ΔP", gettext_lazy("weights")),
     "out": ("ΔO", gettext_lazy("output, in float64")),
 }
-# Of each kind of cell: its name, and the class of its colour.
-KIND_NAMES: dict[int, tuple[Promise, str]] = {
-    differences.SAME: (gettext_lazy("same in both"), "kind-same"),
-    differences.CHANGED: (gettext_lazy("changed"), "kind-changed"),
-    differences.ONLY_FIRST: (gettext_lazy("seen only by A"), "kind-first"),
-    differences.ONLY_SECOND: (gettext_lazy("seen only by B"), "kind-second"),
-    differences.NEITHER: (gettext_lazy("masked in both"), "kind-neither"),
+# Of each kind of cell: the class of its colour, and what stands in it; of what the second run alone sees it is
+# the letter of that.
+KIND_CLASSES = {
+    differences.SAME: "kind-same",
+    differences.CHANGED: "kind-changed",
+    differences.ONLY_FIRST: "kind-first",
+    differences.ONLY_SECOND: "kind-second",
+    differences.NEITHER: "kind-neither",
 }
 SHORT = {
     differences.SAME: "=",
     differences.CHANGED: "≠",
-    differences.ONLY_FIRST: "A",
-    differences.ONLY_SECOND: "B",
+    differences.ONLY_FIRST: LETTERS[0],
     differences.NEITHER: "·",
 }
 
@@ -153,7 +153,7 @@ def pickers(chosen: Chosen, query: QueryDict) -> list[dict[str, Any]]:
 
 
 class Links:
-    """Addresses of the same pair of heads."""
+    """Addresses of the same pair of heads, and the letter of the second run."""
 
     def __init__(self, chosen: Chosen, query: QueryDict) -> None:
         self.chosen = chosen
@@ -163,6 +163,10 @@ class Links:
             "batch": choice.batch,
             "head": choice.head,
         }
+
+    @property
+    def letter(self) -> str:
+        return LETTERS[1 + self.at["with"]]
 
     @property
     def kept(self) -> list[tuple[str, str]]:
@@ -194,12 +198,12 @@ def matrices(look: Look, link: Links, query: QueryDict) -> dict[str, Any]:
             "last_column": weights.columns - 1,
             "cursor": cursor,
             "counts": counts(look.found),
-            "sentences": sentences(look.found),
+            "sentences": sentences(look.found, link.letter),
             "tops": [top(name, look.found.of[name], link) for name in ("weights", "out")],
             "cell": cell(look, query),
         }
         if look.splits:
-            shown["sources"] = sources.section(look.splits)
+            shown["sources"] = sources.section(look.splits, link.letter)
     else:
         one = next(iter(look.returned.values()), None)
         shown |= {"rows": one.rows if one else 0, "columns": one.columns if one else 0}
@@ -259,8 +263,8 @@ def panel(name: str, look: Look, cursor: tuple[int, int] | None, link: Links) ->
         "by_dimension": by_dimension(name),
         "is_kinds": name == KINDS,
         "is_same": name != KINDS and not one.largest and not has_infinite(one),
-        "lowest": f"−{end}" if one.largest else "A",
-        "largest": end.replace("-", "−") if one.largest else "B",
+        "lowest": f"−{end}" if one.largest else LETTERS[0],
+        "largest": end.replace("-", "−") if one.largest else link.letter,
         "has_masked": one.has_masked,
         "is_reduced": one.is_reduced,
         "pixels": one.levels.shape,
@@ -271,22 +275,22 @@ def panel(name: str, look: Look, cursor: tuple[int, int] | None, link: Links) ->
     def address(*more: tuple[str, str]) -> str:
         return link.to("lab:compare-picture", map_name=name, **dict(more))
 
-    return shown | {"pictures": maps.pictures(one, address), "table": table(one)}
+    return shown | {"pictures": maps.pictures(one, address), "table": table(one, link.letter)}
 
 
 def has_infinite(one: Map) -> bool:
     return bool(np.isinf(one.table).any())
 
 
-def text(one: Map, i: int, j: int) -> str:
-    """What stands in a cell of the table beside a map."""
+def text(one: Map, i: int, j: int, letter: str) -> str:
+    """What stands in a cell of the table beside a map. letter: of the second run."""
     value = float(one.table[i, j])
     if one.name == KINDS:
-        return SHORT[int(value)]
+        return SHORT.get(int(value), letter)
     if math.isnan(value):  # neither sees it
         return "·"
     if math.isinf(value):
-        return "B" if value > 0 else "A"
+        return letter if value > 0 else LETTERS[0]
     tiny = 0 < abs(value) < SMALLEST
     shown = f"{value:.0e}".replace("-", "−") if tiny else heatmap.number(value, DECIMALS)
     return f"+{shown}" if value > 0 else shown
@@ -294,7 +298,7 @@ def text(one: Map, i: int, j: int) -> str:
 
 def heat(one: Map, i: int, j: int) -> str:
     if one.name == KINDS:
-        return KIND_NAMES[int(one.levels[i, j])][1]
+        return KIND_CLASSES[int(one.levels[i, j])]
     return panels.heat(one, i, j)
 
 
@@ -305,14 +309,15 @@ def small(one: Map, cursor: tuple[int, int] | None, link: Links) -> SafeString:
     def drawn(i: int, j: int) -> SafeString:
         lit = cursor is not None and cursor[0] == i and (not by_key or cursor[1] == j)
         label = _("query {i}, key {j}") if by_key else _("row {i}, column {j}")
+        shown = text(one, i, j, link.letter)
         return parts.cell(
-            text(one, i, j),
+            shown,
             i=i + 1,
             j=j + 1 if by_key else None,
             heat=heat(one, i, j),
             lit=lit,
             href=link.cell(i, j) if by_key and cursor is not None else "",
-            label=f"{label.format(i=i, j=j)}: {text(one, i, j)}",
+            label=f"{label.format(i=i, j=j)}: {shown}",
         )
 
     rows = [[drawn(i, j) for j in range(one.columns)] for i in range(one.rows)]
@@ -320,7 +325,7 @@ def small(one: Map, cursor: tuple[int, int] | None, link: Links) -> SafeString:
     return parts.table(title_of(one.name)[1], rows, heads, [SafeString(str(j)) for j in range(one.columns)])
 
 
-def table(one: Map) -> dict[str, Any]:
+def table(one: Map, letter: str) -> dict[str, Any]:
     """The blocks of a picture as text, few enough to be read."""
     rows, columns = one.table.shape
     down, across = -(-one.rows // max(rows, 1)), -(-one.columns // max(columns, 1))
@@ -328,7 +333,8 @@ def table(one: Map) -> dict[str, Any]:
         "is_reduced": (rows, columns) != (one.rows, one.columns),
         "columns": [heatmap.span(j, across, one.columns) for j in range(columns)],
         "rows": [
-            (heatmap.span(i, down, one.rows), [text(one, i, j) for j in range(columns)]) for i in range(rows)
+            (heatmap.span(i, down, one.rows), [text(one, i, j, letter) for j in range(columns)])
+            for i in range(rows)
         ],
     }
 
@@ -383,17 +389,21 @@ def rows_of(one: Difference) -> str:
     )
 
 
-def sentences(found: Differences) -> list[str]:
-    """What changed in this head, counted."""
+def sentences(found: Differences, letter: str) -> list[str]:
+    """What changed in this head, counted. letter: of the second run."""
     masked, weights, out = (found.of[name] for name in ("masked_scores", "weights", "out"))
     said = []
     pairs = units.whole(weights.cells)
     if masked.only_first or masked.only_second:
         said.append(
             _(
-                "Of {pairs} pairs of a query and a key, A alone sees {first} and B alone sees {second}."
+                "Of {pairs} pairs of a query and a key, A alone sees {first} and {letter} alone sees "
+                "{second}."
             ).format(
-                pairs=pairs, first=units.whole(masked.only_first), second=units.whole(masked.only_second)
+                pairs=pairs,
+                first=units.whole(masked.only_first),
+                letter=letter,
+                second=units.whole(masked.only_second),
             )
         )
     else:

@@ -10,6 +10,7 @@ from kernels import error_sources
 from kernels.arrays import largest
 from kernels.error_sources import CANCELS, LARGE_LOGIT, PARTS, Cell, Split
 from lab import heatmap, units
+from lab.compare.configurations import LETTERS
 
 NAMES = {
     "inputs": gettext_lazy("rounding of q, k and v"),
@@ -18,15 +19,16 @@ NAMES = {
 }
 
 
-def section(splits: tuple[Split, Split]) -> dict[str, Any]:
+def section(splits: tuple[Split, Split], second_letter: str) -> dict[str, Any]:
     """Both, part by part; and the cells of whichever errs more."""
+    letters = (LETTERS[0], second_letter)
     worse = max(range(2), key=lambda side: splits[side].total.largest)
     return {
         "dtypes": [split.dtype for split in splits],
         "rows": [row(str(NAMES[name]), [split.parts[name] for split in splits]) for name in PARTS]
         + [row(_("all together"), [split.total for split in splits])],
-        "says": says(splits[worse], "AB"[worse]),
-        "letter": "AB"[worse],
+        "says": says(splits[worse], letters[worse]),
+        "letter": letters[worse],
         "cells": [cell(one, splits[worse].dtype) for one in splits[worse].worst if any(one.parts.values())],
     }
 

@@ -38,7 +38,7 @@ class Head:
 
     def returned(self, name: str) -> np.ndarray | None:
         """What the engine returned by that name, [rows, columns] (of what is flat: [rows]), as it was stored;
-        None where it did not, or the file is gone. Of other heads nothing is read, unless rows hold all heads."""
+        None where it did not, or the file is gone. Other heads are not read, unless rows hold all of them."""
         info = self.run.array_info.get(name)
         if info is None or not self.is_there:
             return None

@@ -132,6 +132,29 @@ def test_up_to_four_runs_and_which_is_looked_at(client, submit, finish, seeded):
     assert parse_qs(urlsplit(links[0]).query)["runs"] == [",".join(run.id for run in many[:4])]
 
 
+def test_what_the_third_run_alone_sees_has_its_letter(client, submit, finish):
+    one, middle, other = (finish(submit(attention={"is_causal": on})) for on in (True, True, False))
+    shown = page(client, one, middle, other, query="&with=1")
+    assert matrix(shown, "kinds") == [["≠", "C", "C"], ["≠", "≠", "C"], ["=", "=", "="]]
+    assert matrix(shown, "masked_scores")[0] == ["0", "C", "C"]
+    said = text(shown)
+    assert "A alone sees 0 and C alone sees 3" in said
+    assert "C seen by C alone" in said
+    assert "C alone (orange, C) sees" in said
+
+
+def test_of_the_third_run_errors_are_said_by_its_letter(client, submit, finish, seeded, monkeypatch):
+    dtypes, inputs = ("float32", "float32", "bfloat16"), seeded(1, 1, 5, 4)
+    one, middle, other = (finish(submit(inputs=inputs, dtype=dtype)) for dtype in dtypes)
+    original = artifacts.load_part
+    monkeypatch.setattr(
+        artifacts, "load_part", lambda run, *at: original(run, *at) + np.float32(0.5 * (run.id == other.id))
+    )
+    said = text(page(client, one, middle, other, query="&with=1"))
+    assert "In C, most of the error comes of this" in said
+    assert "Where C is off most" in said
+
+
 def test_a_run_that_failed_is_shown_with_its_reason(client, submit, finish):
     failed = runs.claim(submit().id)
     assert runs.fail(failed, Status.FAILED, runs.problem("Out of luck", "It stopped.", fault="user"))

@@ -55,6 +55,6 @@ def test_nothing_is_not_kept_and_the_oldest_go():
     kept: Kept[int, int] = Kept(2)
     assert kept.get(0, lambda: None) is None
     for number in range(3):
-        assert kept.get(number, lambda: number) == number
+        assert kept.get(number, [number].pop) == number
     assert list(kept.found) == [1, 2]
     assert kept.get(1, lambda: 9) == 1
