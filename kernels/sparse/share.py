@@ -36,13 +36,11 @@ def share(spec: RunSpec, arrays: Mapping[str, Array]) -> Share:
     is_plain = spec.attention.pattern is None and {"attn_mask", "q_lens", "kv_lens"}.isdisjoint(arrays)
     if is_plain or total == 0:
         return Share(visible_pairs(spec), total, is_exact=True)
-    mask, rows = arrays.get("attn_mask"), spec.batch
-    looked_at = max(rows * spec.q_len * spec.kv_len, 0 if mask is None else mask.size)
-    if looked_at > MAX_COUNTED:
+    mask = arrays.get("attn_mask")
+    alike = 1 if _is_by_head(mask) else spec.num_heads  # heads with the same mask
+    if total // alike > MAX_COUNTED:
         return Share(visible_pairs(spec), total, is_exact=False)
-    return Share(
-        _counted(spec, arrays, mask) * (1 if _is_by_head(mask) else spec.num_heads), total, is_exact=True
-    )
+    return Share(_counted(spec, arrays, mask) * alike, total, is_exact=True)
 
 
 def _is_by_head(mask: Array | None) -> bool:

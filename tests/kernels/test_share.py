@@ -61,3 +61,11 @@ def test_what_is_too_much_to_look_at_is_an_upper_bound(monkeypatch):
 def test_no_pairs_are_no_share():
     parsed = parse_run(body(keys=0, inputs={"kv_lens": [0, 0]}))
     assert counting.share(parsed.spec, parsed.arrays).total == 0
+
+
+def test_masks_of_heads_and_of_rows_are_counted_as_large_as_they_are_together(monkeypatch):
+    parsed = parse_run(body(batch=4, inputs={"attn_mask": OF_HEADS, "kv_lens": [3, 7, 5, 6]}))
+    monkeypatch.setattr(counting, "MAX_COUNTED", 4 * 2 * 5 * 7)
+    assert counting.share(parsed.spec, parsed.arrays).is_exact
+    monkeypatch.setattr(counting, "MAX_COUNTED", 4 * 2 * 5 * 7 - 1)
+    assert not counting.share(parsed.spec, parsed.arrays).is_exact

@@ -35,8 +35,8 @@ TITLES: dict[str, tuple[str, Promise]] = {
     "weights": ("ΔP", gettext_lazy("weights")),
     "out": ("ΔO", gettext_lazy("output, in float64")),
 }
-# Of each kind of cell: the class of its colour, and what stands in it; of what the second run alone sees it is
-# the letter of that.
+# Of each kind of cell: the class of its colour, and what stands in it; in what the second run alone sees, that
+# is the run's letter.
 KIND_CLASSES = {
     differences.SAME: "kind-same",
     differences.CHANGED: "kind-changed",

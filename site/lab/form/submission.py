@@ -82,11 +82,12 @@ def submit(form: LabForm, files: list[Any], caller: Caller) -> Answer:
 def keep(form: LabForm, files: list[Any], caller: Caller) -> None:
     """Store new files the way `POST /api/v1/uploads` does; from then on the form names them by id. They come
     before those that were sent earlier, and in the place of one of the same name."""
-    try:
-        stored = [store.save(file, caller).id for file in files]
-    except Problem as problem:
-        form.add_error("upload", problem.detail)
-        stored = []
+    stored = []
+    for file in files:
+        try:
+            stored.append(store.save(file, caller).id)
+        except Problem as problem:
+            form.add_error("upload", f"{file.name}: {problem.detail.removeprefix('file: ')}")
     known = [upload for name in (*stored, *form.uploads[:MAX_FILES]) if (upload := store.find(name, caller))]
     by_name = {upload.file_name: upload for upload in reversed(known)}
     form.know_uploads([upload for upload in known if by_name[upload.file_name] is upload][:MAX_FILES])

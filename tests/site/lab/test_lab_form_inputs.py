@@ -302,6 +302,15 @@ def test_a_bad_file_is_an_error_at_once_and_the_others_stay(client):
     assert "q 3 × 2" in page
 
 
+def test_a_bad_file_does_not_take_along_those_that_came_with_it(client):
+    pickled = npy("k", np.array([{"a": 1}], dtype=object))
+    files = [npy("q", np.ones((3, 2))), pickled, npy("v", np.ones((4, 2)))]
+    page = client.post(INPUTS, {**PASTED, "source": "upload", "files": files}).content.decode()
+    assert "k.npy: array 'k' has dtype object" in html.unescape(page)
+    assert "q 3 × 2" in page
+    assert "v 4 × 2" in page
+
+
 # --- What is shown before it runs -------------------------------------------------------------------
 
 
