@@ -35,8 +35,8 @@ TITLES: dict[str, tuple[str, Promise]] = {
     "weights": ("ΔP", gettext_lazy("weights")),
     "out": ("ΔO", gettext_lazy("output, in float64")),
 }
-# Of each kind of cell: the class of its colour, and what stands in it; in what the second run alone sees, that
-# is the run's letter.
+# Of each kind of cell: the class of its colour, and what stands in it. What the second run alone sees has its
+# letter.
 KIND_CLASSES = {
     differences.SAME: "kind-same",
     differences.CHANGED: "kind-changed",
