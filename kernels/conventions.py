@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from kernels.spec.families import PLAIN
 from kernels.spec.model import RunSpec
 
 MOST = 1 << 23  # multiply-adds of one candidate, of some seventy
-PAIRS = 1 << 26  # multiply-adds spent on two flips at once, when no single one fits
+FURTHER = 1 << 26  # multiply-adds spent on other reaches, and on two flips, when no single one fits
 SAME = 1e-11  # numbers that differ by no more, beside the largest, are the same
 NEAREST = 5  # candidates that are named where none fits
 
@@ -144,9 +145,9 @@ def judge(
     idle = [flip for flip in flips.flips(spec) if flip.idle and not flip.is_numeric]
     found = [] if base.fits else [one for one in others if one.fits]
     if not (base.fits or found):
-        pairs = [_held(one, answer, resolution) for one in _pairs(spec, inputs, dtype)]
-        tried += pairs
-        found = [one for one in pairs if one.fits]
+        further = [_held(one, answer, resolution) for one in _further(spec, inputs, dtype)]
+        tried += further
+        found = [one for one in further if one.fits]
     found.sort(key=lambda one: (len(one.flips) > 1, one.excess))
     nearest = [] if base.fits or found else sorted(tried[1:], key=lambda one: one.error)[:NEAREST]
     return Answer(base, found, nearest, [*same, *idle], ruled_out, len(tried))
@@ -167,9 +168,11 @@ def _flips(spec: RunSpec) -> list[Flip]:
     return [flip for flip in flips.conventions(spec) if flip.name not in OURS]
 
 
-def _pairs(spec: RunSpec, inputs: Mapping[str, Array], dtype: str) -> Iterator[Candidate]:
-    """Two flips of different kinds, as many as there is time for."""
-    left = PAIRS // max(work(spec), 1)
+def _further(spec: RunSpec, inputs: Mapping[str, Array], dtype: str) -> Iterator[Candidate]:
+    """Other stretches of keys, and two flips of different kinds, as many of each as there is time for."""
+    left = FURTHER // max(work(spec), 1)
+    for flip in islice(flips.reaches(spec), left):
+        yield _of_spec(flip.spec, inputs, (flip,), dtype)
     for first in _flips(spec):
         given = {**inputs, **first.replaced(inputs)}
         for second in _flips(first.spec):

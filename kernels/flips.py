@@ -27,6 +27,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 RANDOM_SEED = 0  # of BigBird's blocks
 MASK_SHAPE = 2  # a mask [1, kv_len] is the same for all queries
 STEEPER = 2.0  # times: slopes of ALiBi
+FARTHEST = 128  # keys: in longer texts windows of every size are too many
 
 # Why a flip changes nothing.
 SAME_LENGTHS, NOTHING_FORBIDDEN = "same_lengths", "nothing_forbidden"
@@ -65,6 +66,25 @@ def flips(spec: RunSpec) -> list[Flip]:
     return [flip for make in _TABLE for flip in make(spec) if flip.idle or takes(flip.spec)]
 
 
+def reaches(spec: RunSpec) -> Iterator[Flip]:
+    """Other stretches of keys that a causal query may see: windows of every size from either corner, and a
+    diagonal that starts anywhere. Too many for buttons; one of them may explain an output. For runs that give
+    neither positions nor lengths of their own. A window of one key is left out: it returns v."""
+    attention = spec.attention
+    own = attention.q_positions is not None or attention.kv_positions is not None
+    if own or {"q_lens", "kv_lens"} & spec.inputs.keys() or spec.kv_len > FARTHEST:
+        return
+    away = spec.kv_len - spec.q_len
+    for corner, last in (("bottom_right", spec.kv_len - 1), ("top_left", spec.q_len - 1)):
+        for left in range(1, min(last, spec.kv_len) if away or corner == "bottom_right" else 0):
+            changes = {"is_causal": True, "causal_alignment": corner, "pattern": None, "window": (left, None)}
+            yield Flip("reach", f"{left}_{corner}", _attention(spec, **changes))
+    if attention.rope is None and attention.alibi_slopes is None:
+        for first in range(1 - spec.q_len, spec.kv_len - 1):
+            if first not in (0, away):
+                yield Flip("diagonal", str(first), _attention(spec, is_causal=True, q_positions=first))
+
+
 def conventions(spec: RunSpec) -> list[Flip]:
     """Those that change what is computed, whatever an engine takes."""
     return [flip for make in _TABLE for flip in make(spec) if not (flip.is_numeric or flip.idle)]
@@ -72,13 +92,19 @@ def conventions(spec: RunSpec) -> list[Flip]:
 
 def find(spec: RunSpec, name: str) -> Flip | None:
     """The flip of that name, if it applies and is worth a run."""
-    return next((flip for flip in flips(spec) if flip.name == name and not flip.idle), None)
+    return next((flip for flip in _worth_a_run(spec) if flip.name == name), None)
 
 
 def between(first: RunSpec, second: RunSpec) -> Flip | None:
     """The flip that leads from one spec to the other, where one does."""
     wanted = _essence(second)
-    return next((flip for flip in flips(first) if not flip.idle and _essence(flip.spec) == wanted), None)
+    return next((flip for flip in _worth_a_run(first) if _essence(flip.spec) == wanted), None)
+
+
+def _worth_a_run(spec: RunSpec) -> Iterator[Flip]:
+    yield from (flip for flip in flips(spec) if not flip.idle)
+    if spec.engine in ENGINES:
+        yield from (flip for flip in reaches(spec) if takes(flip.spec))
 
 
 def takes(spec: RunSpec) -> bool:

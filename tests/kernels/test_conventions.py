@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kernels import conventions
+from kernels import conventions, flips
 from kernels.arrays import generate, round_to_dtype
 from kernels.spec import parse_run
 
@@ -46,6 +46,18 @@ def turn(x, positions, pairs):
         out[:, a] = x[:, a] * np.cos(angle) - x[:, b] * np.sin(angle)
         out[:, b] = x[:, a] * np.sin(angle) + x[:, b] * np.cos(angle)
     return out
+
+
+def attended(inputs, seen):
+    """Softmax over the keys that are seen, a query at a time."""
+    q, k, v = (inputs[name][0].astype(np.float64) for name in "qkv")
+    out = np.zeros((HEADS, q.shape[1], v.shape[2]))
+    for h in range(HEADS):
+        keys, values = k[h * len(k) // HEADS], v[h * len(v) // HEADS]
+        for i, row in enumerate(seen):
+            weights = np.exp(keys[row] @ q[h, i] * D**-0.5)
+            out[h, i] = weights @ values[row] / weights.sum()
+    return out[None]
 
 
 def found(answer):
@@ -101,6 +113,32 @@ def test_two_changes_at_once_are_named_together():
     spec, inputs = asked({"is_causal": True, "rope": {"style": "half"}})
     answer = conventions.judge(spec, inputs, elsewhere(inputs, pairs="neighbours", shift=0), "float32")
     assert found(answer) == [["causal_alignment.top_left+rope_pairing.interleaved"]]
+
+
+@pytest.mark.parametrize("first", [0, 2], ids=["top left", "bottom right"])
+@pytest.mark.parametrize("left", [1, 2])
+def test_a_window_that_nobody_mentioned_is_named_with_its_size_and_corner(first, left):
+    """What is asked for is causal attention alone; what is masked is written here as a loop."""
+    spec, inputs = asked({"is_causal": True}, n=4, m=6)
+    seen = [[first + i - left <= j <= first + i for j in range(6)] for i in range(4)]
+    corner = "top_left" if first == 0 else "bottom_right"
+    answer = conventions.judge(spec, inputs, attended(inputs, seen), "float32")
+    assert found(answer) == [[f"reach.{left}_{corner}"]]
+
+
+@pytest.mark.parametrize("first", [-1, 1, 2])
+def test_a_diagonal_from_neither_corner_is_named(first):
+    spec, inputs = asked({"is_causal": True}, m=7)
+    answer = conventions.judge(spec, inputs, elsewhere(inputs, shift=first), "float32")
+    assert found(answer) == [[f"diagonal.{first}"]]
+
+
+def test_reaches_are_runs_of_their_own_and_recognised():
+    spec, _inputs = asked({"is_causal": True})
+    for flip in flips.reaches(spec):
+        assert flips.find(spec, flip.name) is not None
+        assert flips.between(spec, flip.spec) is not None
+    assert not list(flips.reaches(asked({"is_causal": True, "q_positions": 1})[0]))
 
 
 def test_inputs_that_cannot_tell_are_said_to_be():

@@ -29,6 +29,8 @@ GROUPS: dict[str, Text] = {
     "rope_pairing": gettext_lazy("RoPE pairing"),
     "rope": gettext_lazy("RoPE"),
     "window": gettext_lazy("Window"),
+    "reach": gettext_lazy("Window"),
+    "diagonal": gettext_lazy("Causal diagonal"),
     "scale": gettext_lazy("Scale"),
     "softcap": gettext_lazy("Softcap"),
     "sink": gettext_lazy("Sink"),
@@ -75,7 +77,21 @@ def label(flip: Flip) -> str:
     """What is chosen, after the name of its group."""
     if flip.kind == "engine":
         return f"{flip.to}: {ENGINES[flip.to].title}" if ENGINES[flip.to].title != flip.to else flip.to
+    if flip.kind == "reach":
+        return _reach_label(flip)
+    if flip.kind == "diagonal":
+        return _("query i sees keys up to {key}").format(key=moved(int(flip.to)))
     return str(LABELS.get(flip.name, flip.to))
+
+
+def _reach_label(flip: Flip) -> str:
+    """A corner is named where there are two."""
+    spec = flip.spec
+    keys = (spec.attention.window[0] or 0) + 1
+    text = _("{keys} keys with the query’s own").format(keys=keys)
+    if spec.q_len == spec.kv_len:
+        return text
+    return f"{text}, {now('causal_alignment', spec)}"
 
 
 def title(flip: Flip) -> str:
@@ -237,6 +253,27 @@ def _window(change: Change) -> str:
     ).format(before=before, after=after, what=sentence)
 
 
+def _reach(change: Change) -> str:
+    spec = change.after
+    left = spec.attention.window[0] or 0
+    first = 0 if spec.attention.causal_alignment == "top_left" else spec.kv_len - spec.q_len
+    return _(
+        "Query i stands at position {place}, and sees that key and the {left} before it, where there are "
+        "such keys. A library that counts distances calls this a window of {left}, one that counts keys a "
+        "window of {keys}."
+    ).format(place=moved(first), left=left, keys=left + 1)
+
+
+def _diagonal(change: Change) -> str:
+    away = change.before.kv_len - change.before.q_len
+    corners = (
+        _("As many queries as keys: query i should see keys up to i.")
+        if away == 0
+        else _("Bottom right, it would be up to {place}, and top left up to i.").format(place=moved(away))
+    )
+    return f"{corners} " + _("Positions were counted from elsewhere, as where a cache holds more or less.")
+
+
 def _scale(change: Change) -> str:
     before, after = change.before.scale, change.after.scale
     return _(
@@ -363,6 +400,8 @@ _WHY: dict[str, Callable[[Change], str]] = {
     "rope_pairing": _pairing,
     "rope": _rope,
     "window": _window,
+    "reach": _reach,
+    "diagonal": _diagonal,
     "scale": _scale,
     "softcap": _softcap,
     "sink": _sink,
@@ -402,6 +441,11 @@ def bracketed(value: int) -> str:
     """In brackets where it is negative: i + (−2)."""
     text = units.whole(value)
     return f"({text})" if value < 0 else text
+
+
+def moved(by: int) -> str:
+    """Where query i stands: i, i + 2, i − 1."""
+    return "i" if by == 0 else f"i {'+' if by > 0 else '−'} {abs(by)}"
 
 
 def listed(numbers: list[int], most: int = 8) -> str:

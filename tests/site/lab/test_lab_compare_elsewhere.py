@@ -47,11 +47,12 @@ def answer(client, run, out="", status=200, *, file=None, dtype="float32", key="
     return text(response.content.decode())
 
 
-def theirs(run, shift):
-    """Somebody else's causal attention, in float32: query i sees keys up to i + shift."""
+def theirs(run, shift, back=99):
+    """Somebody else's causal attention, in float32: query i sees key i + shift and ``back`` before."""
     q, k, v = (artifacts.load_inputs(run)[name][0, 0] for name in "qkv")
     scores = q @ k.T / np.float32(np.sqrt(q.shape[1]))
-    scores[np.arange(len(k))[None] > np.arange(len(q))[:, None] + shift] = -np.inf
+    away = np.arange(len(k))[None] - np.arange(len(q))[:, None] - shift
+    scores[(away > 0) | (away < -back)] = -np.inf
     weights = np.exp(scores - scores.max(1, keepdims=True))
     return weights / weights.sum(1, keepdims=True) @ v
 
@@ -114,6 +115,34 @@ def test_what_the_digits_do_not_tell_apart_is_not_ruled_out(client, submit, fini
     shown = answer(client, run, "1.000 0.000")
     assert "so they are not ruled out: Causal alignment: top left" in shown
     assert "Causal alignment: bottom right" not in shown
+
+
+@pytest.mark.parametrize(("first", "corner"), [(0, "top left"), (2, "bottom right")])
+def test_a_window_that_nobody_mentioned_is_named_and_can_be_run(client, asked, first, corner):
+    run = asked("causal-alignment")
+    shown = answer(client, run, str(theirs(run, first, back=1).tolist()))
+    assert f"Window: 2 keys with the query’s own, {corner}" in shown
+    markup = client.post(
+        f"/en/lab/compare/elsewhere/?runs={run.id}",
+        {"out": str(theirs(run, first, back=1).tolist()), "dtype": "float32"},
+    ).content.decode()
+    flip = re.search(r'name="flip" value="([^"]+)"', markup)[1]
+    response = client.post("/en/lab/compare/flip/", {"run": run.id, "flip": flip})
+    assert response.status_code == 302
+    new = Run.objects.exclude(id=run.id).get()
+    assert new.spec["attention"]["window"] == [1, None]
+    assert new.spec["attention"]["causal_alignment"] == corner.replace(" ", "_")
+    title = text(client.get(response["Location"]).content.decode())
+    assert f"Window: 2 keys with the query’s own, {corner}" in title
+
+
+def test_a_diagonal_from_neither_corner_says_where_it_lies(client, submit, finish, seeded):
+    inputs = seeded(1, 1, 7, 4)
+    inputs["q"] = inputs["q"] | {"shape": [1, 1, 3, 4]}
+    run = finish(submit(inputs=inputs, attention={"is_causal": True}))
+    shown = answer(client, run, str(theirs(run, 1).tolist()))
+    assert "Causal diagonal: query i sees keys up to i + 1" in shown
+    assert "Bottom right, it would be up to i + 4, and top left up to i" in shown
 
 
 def test_with_as_many_queries_as_keys_both_alignments_are_named(client, submit, finish, seeded):
