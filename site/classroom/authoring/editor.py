@@ -23,7 +23,7 @@ from kernels.grading.model import Problem
 from kernels.grading.problem import MAX_CASES, MAX_HINTS, parse_problem
 from kernels.spec import FieldProblem, SpecError
 from lab.form.fork import tidy
-from lab.form.forms import to_query
+from lab.form.state import to_query
 
 
 class Editor:

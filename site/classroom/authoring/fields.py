@@ -20,7 +20,7 @@ from kernels.grading import traces
 from kernels.grading.case import ANSWERS, MASKS, SEED_SCOPES, SHAPE, VISIBILITIES
 from kernels.grading.problem import KINDS, POLICIES, PROPERTIES
 from kernels.spec.run import DTYPES
-from lab.form.forms import DISTRIBUTION_NAMES
+from lab.form.offering import DISTRIBUTION_NAMES
 from lab.form.offers import result_name
 from lab.form.settings import ALIGNMENTS
 from lab.form.texts import literal

@@ -125,7 +125,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("warmup", "/timing/warmup"),
     Setting("iters", "/timing/iters"),
 )  # fmt: skip
-BY_NAME = {setting.name: setting for setting in SETTINGS}
+# Where the value of each goes in the body, where it is one: not those of a window, rope and pattern.
+POINTERS = {setting.name: setting.pointer for setting in SETTINGS if setting.pointer.count("/") < 3}
 NEEDS_ROPE = ("rope_theta", "rope_dim", "rope_dim_offset", "rope_positions", "rope_scaling")
 
 

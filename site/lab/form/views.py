@@ -11,10 +11,11 @@ from django.views.decorators.http import require_http_methods, require_POST
 from api.callers import Caller, caller_of
 from lab.bodies import bounded
 from lab.form import fork, grid, shapes, submission
-from lab.form.forms import SHOWN_SOURCE, LabForm
+from lab.form.forms import LabForm
 from lab.form.presets.examples import EXAMPLES
 from lab.form.presets.models import shapes as shapes_of_models
 from lab.form.presets.traps import TRAPS
+from lab.form.state import SHOWN_SOURCE
 from lab.opening import find
 from lab.runs import presentation
 from lab.sharing import history, snippets

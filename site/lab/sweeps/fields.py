@@ -15,8 +15,9 @@ from django.utils.translation import gettext_lazy as _
 from kernels.arrays import DISTRIBUTIONS
 from kernels.registry import Engine
 from lab.form import offers, options
-from lab.form.forms import DISTRIBUTION_NAMES, DTYPES
+from lab.form.offering import DISTRIBUTION_NAMES
 from lab.form.options import literal
+from lab.form.settings import DTYPES
 from lab.sweeps import ranges
 
 OPTION = options.PREFIX

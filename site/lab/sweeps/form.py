@@ -22,8 +22,10 @@ from kernels.spec import FieldProblem, SpecError, parse_run
 from kernels.spec.problems import MAX_SHOWN
 from kernels.sweeps.points import MAX_POINTS
 from lab.form import given, options
-from lab.form.forms import DEFAULTS, MAX_LINK, SHAPE_FIELDS, SHOWN_FOR, LabForm, engine_of, usual_state
+from lab.form.forms import MAX_LINK, LabForm
+from lab.form.offering import SHAPE_FIELDS
 from lab.form.offers import ARRAYS
+from lab.form.state import DEFAULTS, SHOWN_FOR, engine_of, usual_state
 from lab.sweeps import fields, ranges
 from lab.sweeps.fields import Field, Filled
 from workers import limits, sweeps

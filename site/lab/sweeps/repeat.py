@@ -6,8 +6,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 from lab.form import fork, options
-from lab.form.forms import DEFAULTS, MAX_LINK, POINTERS
+from lab.form.forms import MAX_LINK
 from lab.form.offers import ARRAYS
+from lab.form.settings import POINTERS
+from lab.form.state import DEFAULTS
 from lab.sweeps import fields, ranges
 from lab.sweeps.form import OTHER, OTHER_VALUES, SKIP, first_engine
 from workers.models import Sweep
@@ -42,7 +44,7 @@ def state_of(sweep: Sweep) -> str | None:
     del state["source"]
     body = {"engine": DEFAULTS["engine"], **sweep.body}
     for name, pointer in POINTERS.items():
-        if name != "returns" and (value := fork.field_value(body, pointer)) is not None:
+        if (value := fork.field_value(body, pointer)) is not None:
             state[name] = value
     state["causal"] = "yes" if state.get("causal") == "true" else "no"
     for name, value in body.get("options", {}).items():
@@ -66,7 +68,7 @@ def asked(body: Mapping[str, Any]) -> list[str]:
 def known(sweep: Sweep) -> set[str]:
     """What of it the form has fields for."""
     return {
-        *(pointer for name, pointer in POINTERS.items() if name != "returns"),
+        *POINTERS.values(),
         f"/{fields.WINDOW.varies}",
         *(f"/options/{name}" for name in first_engine(engines_of(sweep)).options),
     }

@@ -19,8 +19,8 @@ from api.sweeps import representation
 from api.sweeps.submission import submit_examined
 from kernels.spec import SpecError
 from lab.bodies import bounded
-from lab.form.forms import SHOWN_FOR
 from lab.form.offers import ARRAYS
+from lab.form.state import SHOWN_FOR
 from lab.sharing import history
 from lab.sweeps import lines, plots, points, presentation, snippets
 from lab.sweeps.form import SweepForm

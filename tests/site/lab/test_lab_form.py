@@ -59,7 +59,8 @@ def client():
 
 
 def body_of(data):
-    from lab.form.forms import LabForm, to_query
+    from lab.form.forms import LabForm
+    from lab.form.state import to_query
 
     return LabForm(to_query(data)).body()
 
@@ -139,7 +140,7 @@ def test_empty_twins_follow_their_field():
 
 @pytest.mark.parametrize("text", ["abc", "1_000", "0x10", "1e5000", "९", "--1", "1" * 60])
 def test_what_is_no_number_is_passed_on_as_it_is(text):
-    from lab.form.forms import literal
+    from lab.form.texts import literal
 
     assert literal(text) == text
 
@@ -402,7 +403,8 @@ def test_a_broken_link_is_a_page_that_says_so(client, query):
 
 @pytest.mark.parametrize("data", [PASTED, SEEDED])
 def test_the_link_of_a_configuration_opens_the_same_configuration(client, data):
-    from lab.form.forms import LabForm, to_query
+    from lab.form.forms import LabForm
+    from lab.form.state import to_query
 
     page = client.post(ESTIMATE, data).content.decode()
     link = html.unescape(re.search(r'href="http://testserver(/en/lab/[^"]*)"', page).group(1))

@@ -207,7 +207,8 @@ def test_what_another_engine_lacks_stays_and_says_which_has_it(client):
 
 def test_filling_is_bounded():
     asked = SEEDED | {"how_dout": "fill", "in_dout": "1", "q_len": "4096"}
-    from lab.form.forms import LabForm, to_query
+    from lab.form.forms import LabForm
+    from lab.form.state import to_query
 
     form = LabForm(to_query(asked))
     form.body()
