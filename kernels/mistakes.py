@@ -59,26 +59,6 @@ def online_softmax(
     return out if mistake == "unfinished" else np.asarray(out / total)
 
 
-def snippet_attention(
-    q: Array, k: Array, v: Array, mask: Array | None = None, *, is_causal: bool = False
-) -> tuple[Array, Array]:
-    """Output [n, e] and weights [n, m] of the usual dozen lines of scaled dot-product attention: softmax of
-    q·k/√d + mask.
-
-    A mask of booleans is added, as 1 and 0, where it should forbid. With ``is_causal`` the mask that came
-    along is overwritten by one of n × n, which fits m keys if n is 1 or m (ValueError otherwise). A row that
-    sees nothing is NaN.
-    """
-    n = len(q)
-    if is_causal:
-        mask = np.where(np.tri(n, dtype=bool), 0.0, -np.inf)
-    scores = q @ k.T / np.sqrt(q.shape[1])
-    if mask is not None:
-        scores = scores + mask
-    weights = _softmax(scores)
-    return weights @ v, weights
-
-
 def masked_weights(scores: Array, allowed: Array, mistake: str | None = None) -> Array:
     """Weights [n, m] of softmax over the keys that are ``allowed`` (bool [n, m]); 0 in a row that sees none.
     With a ``mistake``

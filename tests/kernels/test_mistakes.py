@@ -10,7 +10,7 @@ import pytest
 from kernels.arrays import generate
 from kernels.engines.reference import attend
 from kernels.linear.comparison import relative_error
-from kernels.mistakes import masked_weights, mixed_rope, online_softmax, snippet_attention
+from kernels.mistakes import masked_weights, mixed_rope, online_softmax
 from kernels.rope import cos_sin, rotate
 from kernels.spec import Rope
 
@@ -86,59 +86,6 @@ def test_a_mistake_that_is_not_there():
         ValueError, match="mistake must be one of unfinished, block_not_rescaled, not 'other'"
     ):
         online_softmax(np.ones((1, 1)), np.ones((1, 1)), np.ones((1, 1)), scale=1.0, block=1, mistake="other")
-
-
-# -- masks ---------------------------------------------------------------------------------------------------
-
-
-def test_without_a_mask_the_snippet_is_right():
-    q, k, v = normal("q", 5, 8), normal("k", 9, 8), normal("v", 9, 3)
-    exact = attend(q, k, v, scale=8**-0.5)
-    out, weights = snippet_attention(q, k, v)
-    np.testing.assert_allclose(out, exact["out"], rtol=1e-13)
-    np.testing.assert_allclose(weights, exact["weights"], rtol=1e-13)
-
-
-def test_is_causal_overwrites_the_mask_that_came_along():
-    """Printed: a forbidden column still got .127. It gets what it would get without a mask: of 8 keys that
-    fit alike an eighth, .125."""
-    forbidden = np.zeros((8, 8))
-    forbidden[:, 3] = -np.inf
-    q, k, v = np.zeros((8, 16)), normal("k", 8, 16), normal("v", 8, 16)
-    _, weights = snippet_attention(q, k, v, forbidden, is_causal=True)
-    assert weights[-1, 3] == pytest.approx(0.127, abs=0.0025)
-    allowed = np.isfinite(forbidden) & np.tri(8, dtype=bool)
-    assert attend(q, k, v, scale=0.25, allowed=allowed)["weights"][-1, 3] == 0
-
-
-@pytest.mark.parametrize(("allowed", "leak"), [(5 / 13, 0.37), (1 / 2, 0.27), (1 / 8, 0.72)])
-def test_a_boolean_mask_that_is_added_leaks(allowed, leak):
-    """What is allowed gets e times as much as what is not. Printed: .37, which is 5 keys allowed of 13."""
-    keys = 104
-    k, v = normal("k", keys, 8), normal("v", keys, 8)
-    mask = np.arange(keys) < allowed * keys
-    _, weights = snippet_attention(np.zeros((1, 8)), k, v, mask[None])
-    assert weights[0, ~mask].sum() == pytest.approx(leak, abs=0.005)
-    assert attend(np.zeros((1, 8)), k, v, scale=1.0, allowed=mask[None])["weights"][0, ~mask].sum() == 0
-
-
-def test_its_causal_mask_fits_no_past_but_one_of_a_single_token():
-    k, v = normal("k", 16, 8), normal("v", 16, 8)
-    with pytest.raises(ValueError, match=r"\(4,16\) \(4,4\)"):
-        snippet_attention(normal("q", 4, 8), k, v, is_causal=True)
-    one = normal("q", 1, 8)
-    expected = attend(one, k, v, scale=8**-0.5)["out"]
-    np.testing.assert_allclose(snippet_attention(one, k, v, is_causal=True)[0], expected, rtol=1e-13)
-
-
-def test_a_row_that_sees_nothing_is_nan():
-    q, k, v = (normal(name, 3, 4) for name in "qkv")
-    mask = np.array([[0.0, 0.0, 0.0], [-np.inf] * 3, [0.0, 0.0, -np.inf]])
-    out, _ = snippet_attention(q, k, v, mask)
-    assert np.isnan(out).all(1).tolist() == [False, True, False]
-    right = attend(q, k, v, scale=0.5, allowed=np.isfinite(mask))["out"]
-    assert (right[1] == 0).all()
-    np.testing.assert_allclose(out[[0, 2]], right[[0, 2]], rtol=1e-13)
 
 
 # -- masks ---------------------------------------------------------------------------------------------------

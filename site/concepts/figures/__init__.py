@@ -58,6 +58,7 @@ def registry() -> dict[str, Figure]:
         masks,
         projections,
         scoring,
+        sdpa_in_code,
         soft_hard_local,
         sqrt_dk,
     )
@@ -71,6 +72,7 @@ def registry() -> dict[str, Figure]:
         masks.ALIGNMENT,
         projections.FIGURE,
         *scoring.FIGURES,
+        sdpa_in_code.FIGURE,
         *soft_hard_local.FIGURES,
         *sqrt_dk.FIGURES,
     )

@@ -48,11 +48,17 @@ def weights(
     *,
     digits: int = 2,
     has_sums: bool = True,
+    outlined: np.ndarray | None = None,
 ) -> SafeString:
-    """Numbers from 0 to 1 [rows, columns], and what each row adds up to. NaN is written as such."""
+    """Numbers from 0 to 1 [rows, columns], and what each row adds up to. NaN is written as such. `outlined`:
+    which cells have a frame, as booleans."""
+    marked = np.zeros(values.shape, dtype=bool) if outlined is None else outlined
     rows = []
-    for row in values:
-        cells = [parts.cell(written(x, digits), heat=heat_of(x)) for x in row.tolist()]
+    for row, marks in zip(values, marked.tolist(), strict=True):
+        cells = [
+            parts.cell(written(x, digits), heat=heat_of(x), extra="painted" if mark else "")
+            for x, mark in zip(row.tolist(), marks, strict=True)
+        ]
         if has_sums:
             cells.append(parts.cell(written(round(float(row.sum()), 9), digits), extra="sum"))
         rows.append(cells)
