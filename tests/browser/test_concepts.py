@@ -20,6 +20,7 @@ PAGES = (
     "scoring",
     "soft-hard-local",
     "before-attention",
+    "sdpa-in-code",
 )
 
 
@@ -213,6 +214,36 @@ def test_words_are_projected_and_read_backwards(open_page: OpenPage, width: int,
     compute()
     expect(figure.get_by_role("rowheader", name="two").first).to_be_visible()
     expect(page).to_have_url(re.compile("text=one.two&kind=cross"))
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_a_program_is_repaired_line_by_line(open_page: OpenPage, width: int, javascript: bool) -> None:
+    """A repair turns an error into a wrong result, the next one that into the right one."""
+    page = open_page("/en/concepts/sdpa-in-code/", width=width, javascript=javascript)
+    figure, status = page.locator("#snippet"), page.locator("#snippet-status")
+    expect(status).to_contain_text("20 of 20 weights are wrong. Of 11 inputs 2 come out right")
+
+    def tick(label: str) -> None:
+        figure.get_by_label(label, exact=True).check()
+        if not javascript:
+            figure.get_by_role("button", name="Compute").click()
+
+    tick("two new tokens and a cache, causal")
+    expect(status).to_contain_text("it stops with an error")
+    expect(figure.get_by_text("RuntimeError: The size of tensor a (5)")).to_be_visible()
+    tick("A mask of n × m")
+    expect(status).to_contain_text("9 of 10 weights are wrong")
+    expect(figure.locator("td.painted")).to_have_count(9)
+    expect(figure.locator(".line.wrong")).to_have_count(1)
+    tick("Let the last query see all")
+    expect(status).to_contain_text("causal: right. Of 11 inputs 3 come out right")
+    expect(figure.locator(".line.mended")).to_contain_text("device=q.device).triu(1 + m - n)")
+    expect(page).to_have_url(re.compile("case=cache&shape=1&corner=1"))
+    page.get_by_role("link", name="Repair everything").click()
+    expect(status).to_contain_text("Of 11 inputs 11 come out right")
+    page.locator("#snippet-run a").click()
+    expect(page.locator("#lab-causal")).to_be_checked()
 
 
 @accessible.LOOKS

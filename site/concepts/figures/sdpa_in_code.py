@@ -16,7 +16,7 @@ from django.utils.functional import Promise
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy
 
 from concepts.figures import Links, grids, listings, parts
 from concepts.figures.controls import Choice, Switch
@@ -199,7 +199,7 @@ def cases() -> dict[str, Case]:
             replace(given(QUERIES[:n], KEYS[:n], "float16"), is_causal=True),
             before,
         ),
-        "large": Case(gettext_lazy("float16, large numbers"), given(*wide, "float16")),
+        "large": Case(gettext_lazy("float16, large numbers"), given(wide[0], wide[1], "float16")),
         "heads": Case(gettext_lazy("4 heads, 2 of keys"), heads),
         "dropout": Case(gettext_lazy("dropout, in evaluation"), replace(square, dropout=0.5, kept=kept)),
     }
@@ -329,15 +329,10 @@ class Snippet(Explorable):
         repaired = self.repaired(values)
         rows = []
         for name, one in CASES.items():
-            left = len(met_by(name) - repaired)
-            words = parts.EMPTY if not left else format_html("{}", self.counted(left))
             link = format_html('<a href="{}">{}</a>', self.address(links, values, case=name), one.label)
-            rows.append((link, format_html("{}", told(outcome(name, repaired))), words))
-        heads = (_("input"), _("what comes out"), _("repairs that it waits for"))
+            rows.append((link, in_short(outcome(name, repaired)), str(len(met_by(name) - repaired))))
+        heads = (_("input"), _("weights"), _("repairs missing"))
         return parts.listing(_("The same program, tried with each of them"), heads, rows)
-
-    def counted(self, left: int) -> str:
-        return ngettext("%(count)d repair", "%(count)d repairs", left) % {"count": left}
 
     def all_or_nothing(self, values: Values, links: Links) -> SafeString:
         every, none = (dict.fromkeys(REPAIRS, ticked) for ticked in (True, False))
@@ -406,6 +401,14 @@ def told(done: Outcome) -> str:
         return _("right")
     count = int(done.differs.sum())
     return _("%(count)d of %(all)d weights are wrong") % {"count": count, "all": done.differs.size}
+
+
+def in_short(done: Outcome) -> str:
+    if done.stopped:
+        return _("none: an error")
+    if done.is_right:
+        return _("right")
+    return _("%(count)d of %(all)d wrong") % {"count": int(done.differs.sum()), "all": done.differs.size}
 
 
 FIGURE = Snippet()
