@@ -5,6 +5,7 @@ On top of CommonMark, tables and typographic quotes:
 * `$…$` and `$$…$$` are LaTeX and become MathML;
 * `{fact:name}` is a computed number (see concepts.facts);
 * `[[slug]]` and `[[slug|text]]` link to a concept, or name it where it is not written yet;
+* `[[~term]]` and `[[~term|text]]` mark a term of the glossary where a page uses it first;
 * `[@key]` cites a source that the page's front matter lists;
 * `::: figure name [part]` … `:::` places a figure with its caption;
 * `::: symbols` … `:::` lists the page's symbols, tied to the figure;
@@ -38,6 +39,7 @@ from concepts.maths import MathsError, to_mathml
 
 FACT = re.compile(r"\{fact:([a-z0-9-]+)\}")
 LINK = re.compile(r"\[\[([a-z0-9-]+)(?:\|([^\]\n]+))?\]\]")
+TERM = re.compile(r"\[\[~([a-z0-9-]+)(?:\|([^\]\n]+))?\]\]")
 CITE = re.compile(r"\[@([a-z0-9-]+)\]")
 ENDS = {"figure": "</figcaption></figure>\n", "symbols": "", "check": "", "question": "</details>\n"}
 ASK_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
@@ -72,6 +74,17 @@ class Symbol:
 
 
 @dataclass(frozen=True)
+class Term:
+    """A term of the glossary. Its words may hold maths."""
+
+    slug: str
+    term: str
+    means: str
+    page: str  # slug of the concept that explains it
+    also: str = ""  # how else it is called
+
+
+@dataclass(frozen=True)
 class Heading:
     id: str
     text: str
@@ -89,9 +102,10 @@ class Context:
     figures: Mapping[str, frozenset[str]]  # name → parts
     symbols: Sequence[Symbol]
     figure_id: str = ""
+    terms: Mapping[str, Term] = field(default_factory=dict)
     can_check: Callable[[str, str], bool] = lambda _slug, _case: False
     used: dict[str, set[str]] = field(
-        default_factory=lambda: {"facts": set(), "links": set(), "sources": set()}
+        default_factory=lambda: {"facts": set(), "links": set(), "sources": set(), "terms": set()}
     )
     asks: dict[str, Ask] = field(default_factory=dict)
 
@@ -139,8 +153,9 @@ def _parser() -> MarkdownIt:
         for end in ("open", "close"):
             md.add_render_rule(f"container_{name}_{end}", _container)
     md.inline.ruler.before("link", "concept_link", _inline_rule(LINK, "concept_link"))
+    md.inline.ruler.before("link", "term", _inline_rule(TERM, "term"))
     md.inline.ruler.before("link", "cite", _inline_rule(CITE, "cite"))
-    for kind in ("concept_link", "cite", "math_inline", "math_block", "ask"):
+    for kind in ("concept_link", "term", "cite", "math_inline", "math_block", "ask"):
         md.add_render_rule(kind, _ready)
     md.add_render_rule("table_open", lambda *_: '<div class="table-wrap"><table class="table">\n')
     md.add_render_rule("table_close", lambda *_: "</table></div>\n")
@@ -180,6 +195,9 @@ def _resolve(tokens: Sequence[Token], context: Context) -> None:
             elif item.type == "concept_link":
                 slug, words = item.meta["groups"]
                 item.meta["html"] = _concept_link(slug, words, line, context)
+            elif item.type == "term":
+                slug, words = item.meta["groups"]
+                item.meta["html"] = _term(slug, words, line, context)
             elif item.type == "cite":
                 item.meta["html"] = _cite(item.meta["groups"][0], line, context)
             elif item.type.startswith("container_") and item.type.endswith("_open"):
@@ -209,6 +227,30 @@ def _concept_link(slug: str, text: str | None, line: int | None, context: Contex
     if slug in context.written:
         return format_html('<a href="../{}/">{}</a>', slug, words)
     return format_html('<span class="coming" title="{}">{}</span>', _("This page is being written"), words)
+
+
+def _term(slug: str, text: str | None, line: int | None, context: Context) -> str:
+    """Its meaning is there for who points at it, and is what a screen reader describes the link with."""
+    term = context.terms.get(slug)
+    if term is None:
+        raise context.error(line, f"[[~{slug}]] is not in the glossary")
+    if slug in context.used["terms"]:
+        raise context.error(line, f"[[~{slug}]] is marked on this page already")
+    context.used["terms"].add(slug)
+    env = {"context": context}
+    return format_html(
+        '<span class="term"><a href="../glossary/#term-{0}" aria-describedby="means-{0}">{1}</a>'
+        '<span class="term-means" role="tooltip" id="means-{0}">{2}</span></span>',
+        slug,
+        mark_safe(_inline(text or term.term, env)),  # noqa: S308
+        mark_safe(_inline(term.means, env)),  # noqa: S308
+    )
+
+
+def plain(words: str) -> str:
+    """Words with maths, as HTML, where no page is around them."""
+    nowhere = Context("glossary.yaml", 1, {}, frozenset(), {}, {}, ())
+    return _inline(words, {"context": nowhere})
 
 
 def _cite(key: str, line: int | None, context: Context) -> str:
@@ -291,4 +333,4 @@ def _split(html: str, context: Context) -> list[Piece]:
     return pieces
 
 
-__all__ = ["Check", "Context", "Heading", "Piece", "Slot", "Symbol", "render"]
+__all__ = ["Check", "Context", "Heading", "Piece", "Slot", "Symbol", "Term", "plain", "render"]

@@ -19,11 +19,12 @@ from classroom.checks import library
 from concepts.asks import Ask
 from concepts.errors import ContentError
 from concepts.figures import registry
-from concepts.markup import Check, Context, Heading, Piece, Slot, Symbol, render
+from concepts.markup import Check, Context, Heading, Piece, Slot, Symbol, Term, plain, render
 
 CONTENT = Path(__file__).resolve().parent / "content"
 REQUIRED = ("title", "part", "summary", "covers", "sources")
 OPTIONAL = ("prerequisites", "next", "figure", "symbols")
+GLOSSARY = "glossary"
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Page:
     pieces: tuple[Piece, ...]
     headings: tuple[Heading, ...]
     facts: frozenset[str]
+    terms: frozenset[str]
     words: int
 
     @property
@@ -91,10 +93,22 @@ class Page:
 
 
 @dataclass(frozen=True)
+class Definition:
+    """A term with its words as HTML, and the page that explains it."""
+
+    slug: str
+    name: str
+    also: str
+    means: str
+    entry: Entry
+
+
+@dataclass(frozen=True)
 class Book:
     language: str
     parts: tuple[Part, ...]
     pages: Mapping[str, Page]
+    glossary: tuple[Definition, ...]  # by name
 
 
 def _yaml(path: Path) -> Any:
@@ -122,9 +136,11 @@ def book(language: str) -> Book:
 
 def load(folder: Path, language: str) -> Book:
     written = frozenset(path.stem for path in folder.glob("*.md"))
+    terms = load_terms(folder / f"{GLOSSARY}.yaml")
+    readable = written | ({GLOSSARY} if terms else frozenset())
     parts = []
     for number, part in enumerate(_yaml(folder / "contents.yaml"), 1):
-        entries = tuple(Entry(slug, title, slug in written) for slug, title in part["concepts"].items())
+        entries = tuple(Entry(slug, title, slug in readable) for slug, title in part["concepts"].items())
         numeral = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII")[number - 1]
         parts.append(Part(number, numeral, part["title"], part["summary"], entries))
     listed = {entry.slug: entry for part in parts for entry in part.entries}
@@ -132,11 +148,40 @@ def load(folder: Path, language: str) -> Book:
         raise ContentError(
             str(folder / "contents.yaml"), 1, f"pages without a line here: {', '.join(sorted(stray))}"
         )
-    pages = {slug: load_page(folder / f"{slug}.md", listed) for slug in listed if slug in written}
-    return Book(language, tuple(parts), pages)
+    pages = {slug: load_page(folder / f"{slug}.md", listed, terms) for slug in listed if slug in written}
+    return Book(language, tuple(parts), pages, _glossary(terms, listed))
 
 
-def load_page(path: Path, listed: Mapping[str, Entry]) -> Page:
+def load_terms(path: Path) -> dict[str, Term]:
+    """By slug. Empty where a book has no glossary."""
+    if not path.is_file():
+        return {}
+    try:
+        return {slug: Term(slug=slug, **fields) for slug, fields in _yaml(path).items()}
+    except TypeError as error:
+        raise ContentError(path.name, 1, str(error)) from error
+
+
+def _glossary(terms: Mapping[str, Term], listed: Mapping[str, Entry]) -> tuple[Definition, ...]:
+    for term in terms.values():
+        if term.page not in listed:
+            raise ContentError(
+                f"{GLOSSARY}.yaml", 1, f"{term.slug}: {term.page} is not in the table of contents"
+            )
+    definitions = [
+        Definition(
+            slug=term.slug,
+            name=plain(term.term),
+            also=plain(term.also),
+            means=plain(term.means),
+            entry=listed[term.page],
+        )
+        for term in terms.values()
+    ]
+    return tuple(sorted(definitions, key=lambda one: one.name.casefold()))
+
+
+def load_page(path: Path, listed: Mapping[str, Entry], terms: Mapping[str, Term] | None = None) -> Page:
     text = path.read_text(encoding="utf-8")
     match = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
     if not match:
@@ -159,6 +204,7 @@ def load_page(path: Path, listed: Mapping[str, Entry]) -> Page:
         can_check=library.can_be_filled_in,
         symbols=[Symbol(**symbol) for symbol in front.get("symbols", [])],
         figure_id=front.get("figure", ""),
+        terms=terms or {},
     )
     body = text[match.end() :]
     pieces, headings = render(body, context)
@@ -174,6 +220,7 @@ def load_page(path: Path, listed: Mapping[str, Entry]) -> Page:
         pieces=tuple(pieces),
         headings=tuple(headings),
         facts=frozenset(context.used["facts"]),
+        terms=frozenset(context.used["terms"]),
         words=_count_words(pieces),
     )
 
@@ -203,5 +250,6 @@ def _check_front(path: Path, front: Any, text: str, listed: Mapping[str, Entry])
 
 def _count_words(pieces: list[Piece]) -> int:
     html = " ".join(piece for piece in pieces if isinstance(piece, str))
+    html = re.sub(r'<span class="term-means".*?</span>', "", html)
     html = re.sub(r"<math.*?</math>", "x", html, flags=re.DOTALL)
     return len(re.sub(r"<[^>]+>", " ", html).split())

@@ -19,7 +19,7 @@ from concepts import asks
 from concepts.asks import Ask
 from concepts.figures import Figure, Links, registry
 from concepts.markup import Check, Piece
-from concepts.pages import Book, Page, book
+from concepts.pages import GLOSSARY, Book, Page, book
 
 FIGURES = registry()
 CACHED_QUERY = 500  # characters; longer states are rendered each time
@@ -73,6 +73,17 @@ def concept(request: HttpRequest, slug: str) -> HttpResponse:
         "canonical": reverse("concepts:concept", args=[slug]),
     }
     return render(request, "concepts/concept.html", context)
+
+
+@require_safe
+def glossary(request: HttpRequest) -> HttpResponse:
+    shelf = current_book()
+    part, entry = next(
+        (part, entry) for part in shelf.parts for entry in part.entries if entry.slug == GLOSSARY
+    )
+    return render(
+        request, "concepts/glossary.html", {"part": part, "title": entry.title, "terms": shelf.glossary}
+    )
 
 
 def _page(slug: str) -> Page:

@@ -129,6 +129,28 @@
     return one.value !== one.defaultValue || one.checked !== one.defaultChecked;
   }
 
+  // A term says what it means while it is pointed at or has the focus. Escape puts that away until one comes back;
+  // where nothing can be pointed at, the first tap shows it, and the second follows the link.
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    for (const term of document.querySelectorAll(".term:is(:hover, :focus-within)")) term.classList.add("is-off");
+  });
+  for (const left of ["pointerout", "focusout"]) {
+    document.addEventListener(left, (event) => {
+      const term = event.target.closest?.(".term");
+      if (term && !term.contains(event.relatedTarget)) term.classList.remove("is-off");
+    });
+  }
+  let tapped = null;
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest(".term > a");
+    if (link && link !== tapped && matchMedia("(hover: none)").matches) {
+      event.preventDefault();
+      link.focus();
+    }
+    tapped = link;
+  });
+
   document.addEventListener("htmx:configRequest", ({ target, detail }) => {
     const form = target.closest(FORMS);
     if (!form) return;

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.slow
 
 OpenPage = Callable[..., Page]
 PAGES = (
+    "glossary",
     "weighted-average",
     "masks",
     "self-and-cross",
@@ -244,6 +245,27 @@ def test_a_program_is_repaired_line_by_line(open_page: OpenPage, width: int, jav
     expect(status).to_contain_text("Of 11 inputs 11 come out right")
     page.locator("#snippet-run a").click()
     expect(page.locator("#lab-causal")).to_be_checked()
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
+def test_a_term_says_what_it_means_where_it_is_used_first(open_page: OpenPage, javascript: bool) -> None:
+    page = open_page("/en/concepts/sqrt-dk/", javascript=javascript)
+    term, means = page.get_by_role("link", name="temperature"), page.locator("#means-temperature")
+    expect(term).to_have_accessible_description(re.compile("^What scores are divided by"))
+    expect(means).to_be_hidden()
+    term.hover()
+    expect(means).to_be_visible()
+    means.hover()
+    expect(means).to_be_visible()
+    if javascript:
+        page.keyboard.press("Escape")
+        expect(means).to_be_hidden()
+        page.mouse.move(0, 0)
+        term.focus()
+        expect(means).to_be_visible()
+    term.click()
+    expect(page).to_have_url(re.compile("/concepts/glossary/#term-temperature$"))
+    expect(page.locator(":target")).to_contain_text("temperature")
 
 
 @accessible.LOOKS

@@ -206,3 +206,50 @@ def test_latex_that_cannot_become_mathml_is_an_error_that_shows_it(latex: str) -
 def test_identifiers_are_tied_to_the_figure() -> None:
     assert '<mi class="sym q" data-sym="q">Q</mi>' in to_mathml("QK", symbols={"Q": "q"})
     assert "data-sym" not in to_mathml("AB", symbols={"Q": "q"})
+
+
+# --- The glossary ---------------------------------------------------------------------------------
+
+
+def test_every_term_is_a_sentence_or_two_and_has_a_page() -> None:
+    slugs = {entry.slug for part in BOOK.parts for entry in part.entries}
+    names = [term.name.casefold() for term in BOOK.glossary]
+    assert names == sorted(names)
+    assert len(set(names)) == len(names)
+    for term in BOOK.glossary:
+        words = re.sub(r"<math.*?</math>|<[^>]+>", "", term.means, flags=re.DOTALL)
+        assert words.strip().endswith("."), term.slug
+        assert len(words.split()) <= 40, term.slug
+        assert term.entry.slug in slugs
+
+
+@EVERY_PAGE
+def test_a_page_marks_the_terms_that_it_explains(page: Page) -> None:
+    """Or uses, a term once; the first mark of a page stands where the reader meets the word first."""
+    html = html_of(page)
+    known = {term.slug for term in BOOK.glossary}
+    assert page.terms, "no term is marked"
+    assert page.terms <= known
+    for slug in page.terms:
+        assert html.count(f'id="means-{slug}"') == 1
+        assert f'href="../glossary/#term-{slug}" aria-describedby="means-{slug}"' in html
+
+
+def test_a_term_says_what_it_means_where_it_is_marked() -> None:
+    html = html_of(BOOK.pages["sqrt-dk"])
+    [shown] = re.findall(r'role="tooltip" id="means-temperature">(.*?)</span>', html)
+    assert shown.startswith("What scores are divided by before a softmax")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [("A [[~nonsense]].", "[[~nonsense]] is not in the glossary"),
+     ("A [[~key]] and a [[~key]].", "[[~key]] is marked on this page already")],
+)  # fmt: skip
+def test_a_mark_that_is_wrong_names_its_file_and_line(tmp_path: Path, words: str, message: str) -> None:
+    path = tmp_path / "a-page.md"
+    path.write_text(GOOD.replace("Words.", words))
+    terms = pages.load_terms(CONTENT / "en" / "glossary.yaml")
+    with pytest.raises(ContentError, match=re.escape(message)) as caught:
+        load_page(path, {"a-page": Entry("a-page", "A page", True)}, terms)
+    assert str(caught.value).startswith("a-page.md:9:")

@@ -16,7 +16,12 @@ from django.urls import reverse
 
 from concepts.pages import book
 
-ADDRESSES = ["/en/", "/en/?angle=200&length=9", *(f"/en/concepts/{slug}/" for slug in book("en").pages)]
+ADDRESSES = [
+    "/en/",
+    "/en/?angle=200&length=9",
+    "/en/concepts/glossary/",
+    *(f"/en/concepts/{slug}/" for slug in book("en").pages),
+]
 EVERY_PAGE = pytest.mark.parametrize("address", ADDRESSES)
 ROOT = Path(__file__).resolve().parents[2]
 
