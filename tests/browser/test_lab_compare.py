@@ -94,7 +94,7 @@ def test_which_causal_alignment_it_is(open_page: OpenPage, javascript: bool) -> 
     page.get_by_role("button", name="Use these inputs: Which causal alignment does this model use?").click()
     expect(page.locator("#elsewhere-out")).to_be_visible(timeout=DONE)
     given: dict[str, np.ndarray] = {}
-    exec(page.locator(".inputs-code").inner_text(), given)
+    exec(page.locator("#inputs").inner_text(), given)
     q, k, v = (given[name][0, 0] for name in "qkv")
     scores = q @ k.T / math.sqrt(q.shape[1])
     scores[np.arange(len(k))[None] > np.arange(len(q))[:, None]] = -np.inf  # top left

@@ -254,7 +254,7 @@ def test_inputs_are_there_as_code_that_gives_them_back(client, asked):
     shown = html.unescape(
         client.get(f"/en/lab/compare/elsewhere/?runs={run.id}&about=causal-alignment").content.decode()
     )
-    code = re.search(r'class="inputs-code"><code>(.*?)</code>', shown, re.DOTALL)[1]
+    code = re.search(r'<code id="inputs">(.*?)</code>', shown, re.DOTALL)[1]
     found = {}
     exec(code, found)
     for name, array in artifacts.load_inputs(run).items():
@@ -283,6 +283,20 @@ def test_the_questions_are_found_from_where_they_arise(client, page):
         urljoin(page, html.unescape(link)).partition("#")[0] for link in re.findall(r'href="([^"]+)"', shown)
     }
     assert "/en/lab/compare/conventions/" in links
+
+
+def test_the_way_with_inputs_of_ones_own(client, asked):
+    """The lab opens as the page says, and a run's page has the link before anything that is long."""
+    page = client.get("/en/lab/compare/conventions/").content.decode()
+    upload = html.unescape(re.search(r'href="([^"]+)">upload files', page)[1])
+    form = client.get(upload).content.decode()
+    assert re.search(r'<input[^>]*value="upload"[^>]*checked', form)
+    assert re.search(r'<input[^>]*name="causal"[^>]*checked', form)
+    run = asked("causal-alignment")
+    shown = client.get(f"/en/lab/runs/{run.id}/").content.decode()
+    link = re.search(r'href="([^"]+)">Compare with numbers from elsewhere', shown)
+    assert link.start() < shown.index("<h2")
+    assert 'name="out"' in client.get(html.unescape(link[1])).content.decode()
 
 
 def test_every_question_is_a_run_that_can_be_judged(client, submit):
