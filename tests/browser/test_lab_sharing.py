@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,15 @@ def snippet(page: Page, name: str) -> str:
 
 def numbers(run: dict) -> dict[str, list]:
     return {name: run["result"][name] for name in RETURNED}
+
+
+@BOTH
+def test_no_part_of_the_page_lies_on_another(open_page: OpenPage, run: dict, width: int) -> None:
+    page = open_page(address(run), width=width)
+    expect(page.locator("#share")).to_be_visible()
+    boxes = [heading.bounding_box() for heading in page.locator("main h2, #share p").all()]
+    for above, below in pairwise(box for box in boxes if box):
+        assert above["y"] + above["height"] <= below["y"], (above, below)
 
 
 @BOTH
