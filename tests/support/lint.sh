@@ -31,6 +31,7 @@ step "Format (ruff format)" "$bin/ruff" format --check .
 step "Types (mypy)" "$bin/mypy"
 step "Import floors (lint-imports)" "$bin/lint-imports"
 step "Templates (djlint)" "$bin/djlint" --quiet --lint templates api/templates
+step "Spelling (codespell)" "$bin/codespell" ./*.md docs site api workers kernels templates static
 step "Settings (manage.py check)" "$bin/python" manage.py check --fail-level WARNING
 step "Migrations (makemigrations --check)" "$bin/python" manage.py makemigrations --check --dry-run
 step "OpenAPI document" openapi
