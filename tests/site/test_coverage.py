@@ -1,0 +1,78 @@
+"""Everything that the first three parts have to teach is on the page that it belongs to."""
+
+import re
+from html import unescape
+
+import pytest
+
+from concepts.pages import Page, book
+
+BOOK = book("en")
+# Of each page what it covers, and words or numbers without which it would not say so.
+WANTED = {
+    "weighted-average": {
+        "A1": r"Nothing is picked, and nothing is important", "C3": r"columns add up to whatever",
+        "L8": r"gorilla",
+    },
+    "by-hand": {"C1": r"softmax", "C2": r"0\.5035.*0\.2483", "C3": r"0\.8471, 0\.8471, 1\.3057"},
+    "before-attention": {
+        "A2": r"vectors of the same size.*vanishes", "A5": r"longest path between two tokens",
+        "B9": r"looked like an alignment", "L6": r"step",
+    },
+    "scoring": {
+        "B1": r"additive", "B2": r"scaled dot product", "B3": r"general", "B4": r"concat is additive",
+        "B5": r"cosine",
+    },
+    "soft-hard-local": {
+        "B6": r"monotonic.*predictive", "B7": r"deterministic and smooth", "B8": r"REINFORCE.*baseline",
+    },
+    "sqrt-dk": {
+        "C4": r"lead", "C5": r"standard deviation", "C6": r"8,886,111.*0\.99999989", "C7": r"LayerNorm",
+        "L5": r"temperature",
+    },
+    "self-and-cross": {"D1": r"three learned matrices", "D7": r"cross-attention", "E1": r"equivariance"},
+    "masks": {"D6": r"top left.*bottom right"},
+    "multi-head": {
+        "D2": r"concat", "D3": r"25\.8", "D4": r"Clark", "D5": r"12,?288", "L9": r"head",
+    },
+    "sdpa-in-code": {"C8": r"dozen lines and nine mistakes"},
+    "transformer": {"A4": r"residual", "D8": r"post", "D9": r"encoder.*decoder", "D11": r"28\.4"},
+    "gpt-and-bert": {"D10": r"next token"},
+    "positions": {"E2": r"10,?000", "E3": r"learned", "E12": r"segment"},
+    "rope": {"E4": r"relative", "E5": r"interleaved|pairing", "L10": r"rotat"},
+    "alibi": {"E6": r"1/256", "E7": r"extrapolat"},
+    "long-context": {"E8": r"interpolation", "E9": r"82,68\d", "E10": r"YaRN", "E11": r"dynamic"},
+    "quadratic": {"F1": r"quadratic|four times", "F2": r"sparse", "K8": r"linear"},
+    "memory-hierarchy": {"H1": r"32 MiB", "H2": r"192 KB", "H4": r"traffic", "L7": r"roofline|intensity"},
+    "online-softmax": {"H5": r"maximum", "H6": r"merge"},
+    "flash-attention": {
+        "H3": r"recomput", "H7": r"15 ?%", "H8": r"740", "H9": r"exact", "H10": r"scaled_dot",
+        "H11": r"256",
+    },
+    "kv-cache": {"F3": r"append", "F4": r"bytes", "F5": r"160 MiB", "F6": r"40 GiB"},
+    "decode-bandwidth": {"F7": r"bandwidth"},
+    "mqa-gqa-mla": {
+        "G1": r"multi-query", "G2": r"1/8|an eighth", "G3": r"5 ?%", "G4": r"Falcon", "G5": r"interleave",
+    },
+    "kv-compression": {"F8": r"KIVI.*H2O|H2O.*KIVI"},
+    "inference-memory": {"F9": r"24 G"},
+}  # fmt: skip
+WRITTEN = [BOOK.pages[slug] for slug in WANTED if slug in BOOK.pages]
+
+
+def words_of(page: Page) -> str:
+    html = "".join(piece for piece in page.pieces if isinstance(piece, str))
+    html = re.sub(r'<span class="term-means".*?</span>', "", html)
+    return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", html)))
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.slug)
+def test_a_page_covers_what_belongs_to_it_and_mentions_it(page: Page) -> None:
+    assert set(page.covers) == WANTED[page.slug].keys()
+    for name, said in WANTED[page.slug].items():
+        assert re.search(said, words_of(page), re.IGNORECASE | re.DOTALL), f"{name}: /{said}/"
+
+
+def test_pages_of_the_first_three_parts_are_those_that_cover_something() -> None:
+    listed = {entry.slug for part in BOOK.parts[:3] for entry in part.entries}
+    assert listed == WANTED.keys()
