@@ -24,19 +24,34 @@ def result(run: Run, spec: RunSpec, request: HttpRequest) -> dict[str, Any]:
         "roofline": roofline.section(found, request.GET, kept(request.GET)),
         "notes": found.get("notes") or [],
         "environment": environment(run.environment or {}),
+        "release": release(run),
         "inputs": inputs(run),
         "downloads": files.listing(run, request),
         "pictures": drawings.addresses(run, spec, request),
     }
 
 
+RELEASE = ("version", "commit")  # of an environment, said in a sentence of its own
+
+
+def release(run: Run) -> str:
+    """Which version of the product computed the run; "" where that was not noted."""
+    found = run.environment or {}
+    version, commit = (found.get(name) for name in RELEASE)
+    if not version:
+        return ""
+    if not commit:
+        return _("Computed by Attention Lab {version}; of which commit is not known.").format(version=version)
+    return _("Computed by Attention Lab {version}, commit {commit}.").format(version=version, commit=commit)
+
+
 def environment(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Names and values as they are in the row; yes and no for booleans."""
+    """Names and values as they are in the row, the release apart; yes and no for booleans."""
     words = {True: _("yes"), False: _("no")}
     return [
         (name.replace("_", " "), words[value] if isinstance(value, bool) else str(value))
         for name, value in found.items()
-        if value is not None
+        if value is not None and name not in RELEASE
     ]
 
 
