@@ -7,6 +7,7 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
+from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
 
 from api.computing import Busy
@@ -15,6 +16,19 @@ from workers import runs
 from workers.models import ID_ALPHABET, Kind, Run
 
 View = Callable[..., HttpResponseBase]
+
+MISSING: dict[str, dict[str, Any]] = {
+    "run": {
+        "title": gettext_lazy("There is no such run"),
+        "start": "lab:home",
+        "start_title": gettext_lazy("Start a run"),
+    },
+    "sweep": {
+        "title": gettext_lazy("There is no such sweep"),
+        "start": "lab:new_sweep",
+        "start_title": gettext_lazy("Start a sweep"),
+    },
+}
 
 
 def find(run_id: str, request: HttpRequest) -> Run:
@@ -35,19 +49,35 @@ def find_by(run_id: str, key: str) -> Run:
     return run
 
 
-def open_run(view: View) -> View:
-    """Give the view a run instead of its id, or a page that explains why there is none."""
+def missing(request: HttpRequest, kind: str = "run") -> HttpResponse:
+    """The page that says why there is none."""
+    return render(request, "lab/missing.html", MISSING[kind], status=404)
+
+
+def explained(view: View) -> View:
+    """That page in the place of a 404; and where nobody can compute now, when to come again."""
 
     @wraps(view)
-    def with_run(request: HttpRequest, run_id: str, **kwargs: Any) -> HttpResponseBase:
+    def explained_view(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         try:
-            return view(request, find(run_id, request), **kwargs)
+            return view(request, *args, **kwargs)
         except Http404:
-            return render(request, "lab/missing.html", status=404)
+            return missing(request)
         except Busy as busy:
             response = HttpResponse(busy.detail, status=503, content_type="text/plain; charset=utf-8")
             response["Retry-After"] = str(busy.retry_after)
             return response
+
+    return explained_view
+
+
+def open_run(view: View) -> View:
+    """Give the view a run instead of its id, or a page that explains why there is none."""
+
+    @explained
+    @wraps(view)
+    def with_run(request: HttpRequest, run_id: str, **kwargs: Any) -> HttpResponseBase:
+        return view(request, find(run_id, request), **kwargs)
 
     return with_run
 

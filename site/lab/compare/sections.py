@@ -329,8 +329,9 @@ def table(one: Map, letter: str) -> dict[str, Any]:
     """The blocks of a picture as text, few enough to be read."""
     rows, columns = one.table.shape
     down, across = -(-one.rows // max(rows, 1)), -(-one.columns // max(columns, 1))
+    is_reduced = (rows, columns) != (one.rows, one.columns)
     return {
-        "is_reduced": (rows, columns) != (one.rows, one.columns),
+        "note": _("Each is the largest difference in its block.") if is_reduced else "",
         "columns": [heatmap.span(j, across, one.columns) for j in range(columns)],
         "rows": [
             (heatmap.span(i, down, one.rows), [text(one, i, j, letter) for j in range(columns)])

@@ -1,6 +1,5 @@
 """The page of a comparison and what it is made of; a flip, which leads to it; numbers from elsewhere."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -26,7 +25,7 @@ from lab.compare import elsewhere as elsewhere_
 from lab.compare import looks, questions, sections, submission
 from lab.compare.chosen import Chosen
 from lab.compare.configurations import LETTERS
-from lab.opening import find_by
+from lab.opening import View, explained, find_by, missing
 from lab.runs import maps, presentation
 from lab.runs.choice import Choice
 from lab.runs.maps import Map
@@ -37,22 +36,14 @@ from workers.models import Run, Status
 WAIT_SECONDS = 10
 DAY = 24 * 3600
 
-ChosenView = Callable[..., HttpResponse]
 
-
-def of_runs(view: ChosenView) -> Callable[..., HttpResponse]:
+def of_runs(view: View) -> View:
     """Give the view the runs of the query string, or a page that explains why there are none."""
 
+    @explained
     @wraps(view)
     def with_runs(request: HttpRequest, **kwargs: Any) -> HttpResponse:
-        try:
-            return view(request, choosing.read(request), **kwargs)
-        except Http404:
-            return render(request, "lab/missing.html", status=404)
-        except Busy as busy:
-            response = HttpResponse(busy.detail, status=503, content_type="text/plain; charset=utf-8")
-            response["Retry-After"] = str(busy.retry_after)
-            return response
+        return view(request, choosing.read(request), **kwargs)
 
     return with_runs
 
@@ -162,7 +153,7 @@ def flip(request: HttpRequest) -> HttpResponse:
         run = find_by(request.POST.get("run", ""), key)
         found = flips.find(RunSpec.from_dict(run.spec), request.POST.get("flip", ""))
     except Http404:
-        return render(request, "lab/missing.html", status=404)
+        return missing(request)
     if found is None:
         detail = _("flip: this change does not apply to this run.")
         return _refused(request, run, key, Refusal(detail, 422))

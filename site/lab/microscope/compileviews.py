@@ -1,7 +1,6 @@
 """The compiled view: a form, what a kernel compiled to, its code, and the difference of two."""
 
 from collections.abc import Iterator
-from functools import wraps
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,7 +15,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from api import preferences
 from api.callers import caller_of
-from api.computing import Busy, computing
+from api.computing import computing
 from api.runs.downloads import download
 from kernels.registry import ENGINES
 from kernels.spec import SpecError
@@ -24,7 +23,7 @@ from kernels.targets import TARGETS
 from lab.bodies import bounded
 from lab.microscope import code, compiled, compileform, compiles, differ
 from lab.microscope.compileform import CompileForm
-from lab.opening import View
+from lab.opening import View, explained
 from workers import limits, quotas, runs
 from workers.models import Run, Status
 
@@ -40,7 +39,7 @@ def home(request: HttpRequest) -> HttpResponseBase:
     if request.method == "POST":
         return submitted(request)
     if all(request.GET.get(name) for name in ASKED):
-        return found_or_missing(difference)(request)
+        return explained(difference)(request)
     return form_page(request, CompileForm(request.GET))
 
 
@@ -76,28 +75,11 @@ def submitted(request: HttpRequest) -> HttpResponse:
     return redirect(f"{reverse('lab:compiled')}?{urlencode({'a': found[0].id, 'b': found[1].id})}")
 
 
-def found_or_missing(view: View) -> View:
-    """A page in the place of a 404, and one that says when to come again."""
-
-    @wraps(view)
-    def with_page(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        try:
-            return view(request, *args, **kwargs)
-        except Http404:
-            return render(request, "lab/missing.html", status=404)
-        except Busy as busy:
-            response = HttpResponse(busy.detail, status=503, content_type="text/plain; charset=utf-8")
-            response["Retry-After"] = str(busy.retry_after)
-            return response
-
-    return with_page
-
-
 def of_compilation(view: View) -> View:
     """Give the view a compilation instead of its id, waiting a little for one that htmx asks for."""
 
     @never_cache
-    @found_or_missing
+    @explained
     def with_compilation(request: HttpRequest, run_id: str, **kwargs: Any) -> HttpResponseBase:
         run = compiles.find(run_id, request.GET.get("key", ""))
         wait(request, run)

@@ -154,7 +154,7 @@ def table(one: Map) -> dict[str, Any]:
         -(-size // len_) for size, len_ in zip((one.rows, one.columns), one.table.shape, strict=True)
     )
     return {
-        "is_reduced": one.table.shape != (one.rows, one.columns),
+        "note": table_note(one),
         "columns": [span(one.left, j, across, one.columns) for j in range(one.table.shape[1])],
         "rows": [
             (
@@ -164,6 +164,15 @@ def table(one: Map) -> dict[str, Any]:
             for i, row in enumerate(one.table)
         ],
     }
+
+
+def table_note(one: Map) -> str:
+    """What a number stands for; "" where each is one of the matrix."""
+    if one.table.shape == (one.rows, one.columns):
+        return ""
+    if one.name in BY_DIMENSION:
+        return _("Each number is the one of largest size in its block.")
+    return _("Each number is the largest of its block.")
 
 
 def span(start: int, index: int, block: int, size: int) -> str:

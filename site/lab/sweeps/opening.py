@@ -5,11 +5,11 @@ from functools import wraps
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 
 from api.models import owner_of
 from api.sweeps import sharing
+from lab.opening import missing
 from workers import sweeps
 from workers.models import ID_ALPHABET, Sweep
 
@@ -37,7 +37,7 @@ def open_sweep(view: View) -> View:
         try:
             return view(request, find(sweep_id, request), **kwargs)
         except Http404:
-            return render(request, "lab/sweeps/missing.html", status=404)
+            return missing(request, "sweep")
 
     return never_cache(with_sweep)
 
