@@ -42,8 +42,8 @@ def test_each_leads_to_all_and_says_where_one_is(client, here):
 
 def test_pages_of_a_run_and_those_that_are_not_there_lead_there_too(client, submit, finish):
     run = finish(submit())
-    for address in (f"runs/{run.id}/", f"runs/{run.id}/steps/", f"compare/elsewhere/?runs={run.id}", "runs/x/",
-                    "sweeps/x/", "kernels/flash/"):  # fmt: skip
+    of_run = (f"runs/{run.id}/", f"runs/{run.id}/steps/", f"compare/elsewhere/?runs={run.id}")
+    for address in (*of_run, "runs/x/", "sweeps/x/", "kernels/flash/"):
         found = places(client.get(f"/en/lab/{address}"))
         assert list(found) == list(PLACES)
         assert not any(here for _address, here in found.values())
