@@ -1,7 +1,7 @@
 """Programs that are wrong, as they circulate: to be run beside what is right, and seen to differ.
 
 Each is a snippet whose indentation, calls and broadcasting are in order, so that it runs, and whose
-mathematics is left as it was. Float64, one head: q [n, d], k [m, d], v [m, e].
+mathematics is left as it was. Float64; if nothing else is said one head: q [n, d], k [m, d], v [m, e].
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from kernels.spec.model import Rope
 
 ONLINE = ("unfinished", "block_not_rescaled")
 MASKING = ("zero_after", "added", "inverted", "finite", "plain")
+SPLITTING = ("not_transposed",)
 
 
 def mixed_rope(x: Array, positions: Array, *, theta: float = 10_000.0) -> Array:
@@ -42,8 +43,7 @@ def online_softmax(
 
     ValueError for any other ``mistake``.
     """
-    if mistake not in (None, *ONLINE):
-        raise ValueError(f"mistake must be one of {', '.join(ONLINE)}, not {mistake!r}")
+    _known(mistake, ONLINE)
     out, total = np.zeros((len(q), v.shape[1])), np.zeros((len(q), 1))
     largest = np.full((len(q), 1), -np.inf)
     for start in range(0, len(k), block):
@@ -71,8 +71,7 @@ def masked_weights(scores: Array, allowed: Array, mistake: str | None = None) ->
 
     ValueError for any other ``mistake``.
     """
-    if mistake not in (None, *MASKING):
-        raise ValueError(f"mistake must be one of {', '.join(MASKING)}, not {mistake!r}")
+    _known(mistake, MASKING)
     if mistake == "zero_after":
         return np.asarray(_softmax(scores) * allowed)
     if mistake == "added":
@@ -82,6 +81,31 @@ def masked_weights(scores: Array, allowed: Array, mistake: str | None = None) ->
         return np.asarray(_softmax(hidden), dtype=np.float64)
     weights = _softmax(np.where(allowed != (mistake == "inverted"), scores, -np.inf))
     return weights if mistake == "plain" else np.nan_to_num(weights, nan=0.0)
+
+
+def split_heads(x: Array, heads: int, mistake: str | None = None) -> Array:
+    """x [n, heads · d] → [heads, n, d]: each head has d columns of every row. With the ``mistake``
+    ``not_transposed`` the numbers are only given that shape, in the order in which they lie: each head has
+    all columns of some rows, cut into rows of d.
+
+    ValueError for any other ``mistake``.
+    """
+    _known(mistake, SPLITTING)
+    if mistake:
+        return x.reshape(heads, len(x), -1)
+    return x.reshape(len(x), heads, -1).transpose(1, 0, 2)
+
+
+def merge_heads(parts: Array, mistake: str | None = None) -> Array:
+    """parts [heads, n, d] → [n, heads · d], by which ``split_heads`` is undone; a ``mistake`` as there."""
+    _known(mistake, SPLITTING)
+    ordered = parts if mistake else parts.transpose(1, 0, 2)
+    return np.asarray(ordered.reshape(parts.shape[1], -1))
+
+
+def _known(mistake: str | None, mistakes: tuple[str, ...]) -> None:
+    if mistake not in (None, *mistakes):
+        raise ValueError(f"mistake must be one of {', '.join(mistakes)}, not {mistake!r}")
 
 
 def _softmax(scores: Array) -> Array:

@@ -15,6 +15,7 @@ OpenPage = Callable[..., Page]
 PAGES = (
     "glossary",
     "weighted-average",
+    "multi-head",
     "masks",
     "self-and-cross",
     "sqrt-dk",

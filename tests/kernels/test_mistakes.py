@@ -6,11 +6,18 @@ near ours are tells how far they depend on these.
 
 import numpy as np
 import pytest
+import torch
 
 from kernels.arrays import generate
 from kernels.engines.reference import attend
 from kernels.linear.comparison import relative_error
-from kernels.mistakes import masked_weights, mixed_rope, online_softmax
+from kernels.mistakes import (
+    masked_weights,
+    merge_heads,
+    mixed_rope,
+    online_softmax,
+    split_heads,
+)
 from kernels.rope import cos_sin, rotate
 from kernels.spec import Rope
 
@@ -121,3 +128,25 @@ def test_other_ways_to_mask_let_something_through():
     )
     with pytest.raises(ValueError, match="must be one of"):
         masked_weights(scores, allowed, "other")
+
+
+# -- heads ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 6])
+def test_heads_are_split_and_merged_as_in_torch(heads):
+    x = normal("x", 5, 6)
+    split = torch.tensor(x).view(5, heads, 6 // heads).transpose(0, 1)
+    np.testing.assert_array_equal(split_heads(x, heads), split.numpy())
+    np.testing.assert_array_equal(split_heads(x, heads, "not_transposed"), torch.tensor(x).view(heads, 5, -1))
+    for mistake in (None, "not_transposed"):
+        np.testing.assert_array_equal(merge_heads(split_heads(x, heads, mistake), mistake), x)
+
+
+def test_without_the_transpose_a_head_holds_whole_rows_and_not_columns():
+    x = normal("x", 4, 6)
+    np.testing.assert_array_equal(split_heads(x, 2)[0], x[:, :3])
+    np.testing.assert_array_equal(split_heads(x, 2, "not_transposed")[0].ravel(), x[:2].ravel())
+    for work in (lambda: split_heads(x, 2, "other"), lambda: merge_heads(x[None], "other")):
+        with pytest.raises(ValueError, match="must be one of"):
+            work()

@@ -141,7 +141,7 @@ def test_the_bibliography_is_complete() -> None:
         assert source.authors
         assert source.url.startswith("https://")
         assert str(source.year) in source.short
-        assert 1900 < source.year < 2100
+        assert 1800 < source.year < 2100
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ from concepts.facts import (  # noqa: E402, F401  (register their facts)
     before_attention,
     by_hand,
     masks,
+    multi_head,
     projections,
     scoring,
     sdpa_in_code,

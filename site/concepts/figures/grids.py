@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 
 from concepts.figures import parts
 from concepts.figures.numbers import show
-from concepts.figures.scales import score_class, weight_class
+from concepts.figures.scales import ink, score_class, sequential, weight_class
 
 NOT_A_NUMBER = "NaN"
 
@@ -91,6 +91,14 @@ def heat_of(value: float) -> str:
     return "" if np.isnan(value) else weight_class(value)
 
 
+def shaded(values: np.ndarray, digits: int = 2) -> list[list[tuple[str, str, str]]]:
+    """Numbers from 0 to 1 as cells of `picture`."""
+    return [
+        [(show(x, digits), shade.hex, ink(shade).hex) for x in row for shade in [sequential(round(20 * x))]]
+        for row in values.tolist()
+    ]
+
+
 def picture(title: str, tables: Sequence[tuple[str, Sequence[Sequence[tuple[str, str, str]]]]]) -> SafeString:
     """Matrices side by side as an SVG that stands alone. A cell is its text, its colour and that of the
     text."""
@@ -98,13 +106,13 @@ def picture(title: str, tables: Sequence[tuple[str, Sequence[Sequence[tuple[str,
     for name, rows in tables:
         drawn.append(format_html('<text x="{}" y="20" text-anchor="start">{}</text>', left, name))
         for i, row in enumerate(rows):
-            for j, (text, paper, ink) in enumerate(row):
+            for j, (text, paper, color) in enumerate(row):
                 x, y = left + 46 * j, 32 + 34 * i
                 drawn.append(
                     format_html(
                         '<rect x="{}" y="{}" width="44" height="32" fill="{}"/>'
                         '<text x="{}" y="{}" fill="{}" text-anchor="middle">{}</text>',
-                        x, y, paper, x + 22, y + 21, ink, text,
+                        x, y, paper, x + 22, y + 21, color, text,
                     )
                 )  # fmt: skip
         left += max(46 * max((len(row) for row in rows), default=0), 9 * len(name)) + 24

@@ -184,10 +184,7 @@ class Masks(Explorable):
         }
 
     def picture(self, values: Values) -> str:
-        weights = [
-            [(show(x, 2), shade.hex, ink(shade).hex) for x in row for shade in [sequential(round(20 * x))]]
-            for row in self.weights(values).tolist()
-        ]
+        weights = grids.shaded(self.weights(values))
         tables = [(_("Mask"), mask_rows(self.allowed(values))), (_("Weights"), weights)]
         return grids.picture(self.sentence(values), tables)
 

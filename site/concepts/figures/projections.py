@@ -4,6 +4,7 @@ Every word has four numbers of its own, drawn from its letters; they say nothing
 three matrices are fixed. All have one decimal, so that the arithmetic can be followed by hand.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,6 @@ from concepts.figures import Links, grids, parts
 from concepts.figures.controls import Choice, Words
 from concepts.figures.explorable import Explorable, Values
 from concepts.figures.numbers import show, to_json
-from concepts.figures.scales import ink, sequential
 from concepts.maths import to_mathml
 from kernels.arrays import generate
 from kernels.engines.reference import attend
@@ -171,10 +171,7 @@ class Projections(Explorable):
         return {**found, "out_in_order": self.moved(values).tolist()}
 
     def picture(self, values: Values) -> str:
-        weights = [
-            [(show(x, 2), shade.hex, ink(shade).hex) for x in row for shade in [sequential(round(20 * x))]]
-            for row in self.done(values).weights.tolist()
-        ]
+        weights = grids.shaded(self.done(values).weights)
         return grids.picture(self.sentence(values), [(_("Weights"), weights)])
 
     def lab(self, values: Values) -> list[tuple[str, str]]:
@@ -184,7 +181,7 @@ class Projections(Explorable):
         return [("engine", "flash"), *arrays, *causal]
 
 
-def heads(words: tuple[str, ...]) -> list[SafeString]:
+def heads(words: Sequence[str]) -> list[SafeString]:
     return [format_html("{}", word) for word in words]
 
 
