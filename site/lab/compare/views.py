@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.cache import patch_cache_control
@@ -42,7 +43,7 @@ def of_runs(view: View) -> View:
 
     @explained
     @wraps(view)
-    def with_runs(request: HttpRequest, **kwargs: Any) -> HttpResponse:
+    def with_runs(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         return view(request, choosing.read(request), **kwargs)
 
     return with_runs
@@ -53,7 +54,7 @@ def of_runs(view: View) -> View:
 
 @require_safe
 @never_cache
-def compare(request: HttpRequest) -> HttpResponse:
+def compare(request: HttpRequest) -> HttpResponseBase:
     """The runs of the query string side by side; without any, a form that asks which."""
     if pasted := choosing.of_boxes(request.GET.getlist(choosing.BOX)):
         return redirect(f"{reverse('lab:compare')}?{urlencode(pasted)}")
