@@ -135,23 +135,24 @@ def printed(text: str, values: np.ndarray) -> tuple[np.ndarray | float, int | No
 
 
 def shaped(values: np.ndarray, spec: RunSpec) -> np.ndarray:
-    """[batch, heads, queries, dimensions] of an output as it was sent, axes of 1 left out or not. Raises
-    Problem."""
-    wanted = (spec.batch, spec.num_heads, spec.q_len, spec.v_head_dim)
-    packed = (spec.batch, spec.q_len, spec.num_heads * spec.v_head_dim)
-    if values.shape == wanted:
-        return values
-    squeezed = tuple(size for size in values.shape if size != 1)
-    if spec.is_packed and values.shape == packed:
-        split = values.reshape(spec.batch, spec.q_len, spec.num_heads, spec.v_head_dim)
-        return np.ascontiguousarray(split.swapaxes(1, 2))
-    if squeezed == tuple(size for size in wanted if size != 1):
+    """[batch, heads, queries, dimensions] of an output as it was sent: so, or with the heads after the
+    queries, as flash-attention and Transformers return it, or side by side in a row; axes of 1 left out or
+    not. Raises Problem."""
+    b, h, n, e = wanted = (spec.batch, spec.num_heads, spec.q_len, spec.v_head_dim)
+    sent = squeezed(values.shape)
+    if sent == squeezed(wanted):
         return values.reshape(wanted)
+    if sent in (squeezed((b, n, h, e)), squeezed((b, n, h * e))):
+        return np.ascontiguousarray(values.reshape(b, n, h, e).swapaxes(1, 2))
     detail = _(
         "out: its shape is {shape}; this run's output is {wanted}: batch, heads, queries, dimensions (axes "
-        "of 1 may be left out)."
+        "of 1 may be left out, and heads may come after the queries)."
     )
     raise Problem(detail.format(shape=times(values.shape), wanted=times(wanted)))
+
+
+def squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(size for size in shape if size != 1)
 
 
 def times(shape: tuple[int, ...]) -> str:

@@ -175,6 +175,21 @@ def test_a_file_of_their_own_precision(client, asked):
     )
 
 
+@pytest.mark.parametrize("side_by_side", [False, True])
+def test_heads_after_queries_are_read_as_such(client, submit, finish, seeded, side_by_side):
+    """[batch, queries, heads, dimensions], as flash-attention and Transformers return it."""
+    inputs = seeded(1, 2, 5, 4)
+    inputs["q"] = inputs["q"] | {"shape": [1, 2, 3, 4]}
+    run = finish(submit(inputs=inputs, attention={"is_causal": True}))
+    q, k, v = (artifacts.load_inputs(run)[name] for name in "qkv")
+    scores = np.einsum("bhid,bhjd->bhij", q, k) / 2
+    scores[..., np.arange(5)[None] > np.arange(3)[:, None]] = -np.inf
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    out = np.einsum("bhij,bhje->bihe", weights / weights.sum(-1, keepdims=True), v)
+    out = out.reshape(1, 3, 8) if side_by_side else out
+    assert "another convention Causal alignment: top left" in answer(client, run, file=npz(out=out))
+
+
 def npz(**arrays):
     content = io.BytesIO()
     np.savez(content, **arrays)
