@@ -50,7 +50,7 @@ def wait_for(row: Awaited, seconds: int | None, *, for_any_change: bool = False)
         return False
     if row.is_terminal or seconds == 0:
         return True
-    with _place_to_wait() as admitted:
+    with place_to_wait() as admitted:
         if admitted:
             events.wait(row, seconds, for_any_change=for_any_change)
         return admitted
@@ -58,12 +58,12 @@ def wait_for(row: Awaited, seconds: int | None, *, for_any_change: bool = False)
 
 def wait_for_all(ids: Sequence[str], seconds: int) -> dict[str, str]:
     """{id: status} of submissions, once all have ended or the wish is fulfilled."""
-    with _place_to_wait() as admitted:
+    with place_to_wait() as admitted:
         return submissions.wait_for_all(ids, seconds if admitted else 0)
 
 
 @contextmanager
-def _place_to_wait() -> Iterator[bool]:
+def place_to_wait() -> Iterator[bool]:
     """Whether there is one."""
     admitted = _waiting.acquire(blocking=False)
     if not admitted:

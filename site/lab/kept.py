@@ -2,12 +2,20 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
+from django.utils.translation import gettext as _
+
+from api import preferences
+from api.computing import Busy
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+WAIT_SECONDS = 10
 
 
 class Kept(Generic[K, V]):
@@ -20,12 +28,12 @@ class Kept(Generic[K, V]):
         self.lock = threading.Lock()  # of both
 
     def get(self, key: K, compute: Callable[[], V | None]) -> V | None:
-        """What is kept, or what `compute` gives; None is not kept."""
+        """What is kept, or what `compute` gives; None is not kept. Raises Busy where too many wait."""
         if (there := self.found.get(key)) is not None:
             return there
         with self.lock:
             turn = self.turns.setdefault(key, threading.Lock())
-        with turn:
+        with taken(turn):
             if (there := self.found.get(key)) is None and (there := compute()) is not None:
                 self.keep(key, there)
             return there
@@ -35,3 +43,17 @@ class Kept(Generic[K, V]):
             self.found[key] = value
             while len(self.found) > self.most:
                 self.found.popitem(last=False)
+
+
+@contextmanager
+def taken(turn: threading.Lock) -> Iterator[None]:
+    """One's turn, at once or after the others'. A request that waits holds a thread, so few may, and not for
+    long. Raises Busy."""
+    if not turn.acquire(blocking=False):
+        with preferences.place_to_wait() as admitted:
+            if not (admitted and turn.acquire(timeout=WAIT_SECONDS)):
+                raise Busy(_("This is being computed for others already. Try again in a moment."), 1)
+    try:
+        yield
+    finally:
+        turn.release()

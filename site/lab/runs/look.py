@@ -67,7 +67,7 @@ def view(run: Run, spec: RunSpec, request: HttpRequest) -> View:
         computed = closeups.look(of, request)
         if computed is not None:
             return View(of, choice, computed=computed)
-    return View(of, choice, returned=stored.look(of))
+    return View(of, choice, returned=stored.look(of, request))
 
 
 def section(run: Run, spec: RunSpec, request: HttpRequest, *, waits: bool) -> dict[str, Any]:

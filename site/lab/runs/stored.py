@@ -4,11 +4,15 @@ It is what there is to see where nothing can be computed again: of engines that 
 heads that are too large for a page, and of runs whose inputs are gone.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from django.http import HttpRequest
 
+from api.callers import caller_of
+from api.computing import computing
 from kernels import closeup
 from kernels.spec import RunSpec
 from kernels.spec.results import MATRICES
@@ -22,6 +26,7 @@ from lab.runs.maps import Map, Part
 from workers.models import Run
 
 KEPT = 4  # heads
+FREE = 1 << 20  # numbers that are read for no more than the rest of a page
 
 ORDER = (*MATRICES, *(name for name in arrays.MAPS if name not in MATRICES), "out")
 
@@ -44,9 +49,22 @@ def names(run: Run) -> list[str]:
     return [name for name in ORDER if name in run.array_info]
 
 
-def look(of: Head) -> Stored | None:
-    """The head; None where nothing of it can be drawn, or its file is gone."""
-    return latest.get(of.key, lambda: _look(of)) if of.is_there else None
+def look(of: Head, request: HttpRequest) -> Stored | None:
+    """The head; None where nothing of it can be drawn, or its file is gone. What is large, and not kept, is
+    charged to the caller and read by few at once. Raises Busy."""
+
+    def make() -> Stored | None:
+        if size(of) <= FREE:
+            return _look(of)
+        with computing(caller_of(request)):
+            return _look(of)
+
+    return latest.get(of.key, make) if of.is_there else None
+
+
+def size(of: Head) -> int:
+    """How many numbers a look at one head reads."""
+    return sum(math.prod(of.run.array_info[name]["shape"][-2:]) for name in names(of.run))
 
 
 def closer(of: Head, found: Stored, part: Part) -> Maps:

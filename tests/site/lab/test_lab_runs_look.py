@@ -4,12 +4,14 @@ import html
 import io
 import re
 import struct
+import threading
 import zlib
 
 import numpy as np
 import pytest
 from django.test import Client
 
+from api import pure
 from api.runs.sharing import share_key
 from lab import png
 from lab.runs import closeups, maps, stored
@@ -294,6 +296,17 @@ def test_one_head_of_what_was_returned_is_read_and_nothing_else(client, submit, 
         shown = page(client, run, f"?from=run&batch={batch}&head={head}&row=0&col=0")
         label = re.findall(r'aria-label="query \d, key \d: ([^"]+)"', shown)
         assert np.allclose([float(number) for number in label], whole[batch, head].ravel(), atol=5.1e-5)
+
+
+def test_a_large_look_at_what_was_returned_is_charged(client, submit, finish, monkeypatch):
+    run = finish(submit(returns=("out", "weights")))
+    monkeypatch.setattr(pure, "_places", threading.BoundedSemaphore(1))
+    with pure.place():
+        assert "as the engine returned it" in cell(client, run, "?from=run&row=1&col=1")
+        stored.latest.found.clear()
+        monkeypatch.setattr(stored, "FREE", 3 * 3 + 3 * 2 - 1)
+        assert "Try again in a second" in text(page(client, run, "?from=run"))
+    assert matrix(page(client, run, "?from=run"), "weights")
 
 
 # --- Near and far ---------------------------------------------------------------------------------
