@@ -139,7 +139,8 @@ class Surroundings:
         return {"seed": self.seed, "shape": shape, "distribution": distribution}
 
     def filled(self, name: str, text: str) -> Any:
-        """Lists with one number everywhere; None where the shape is unknown. Raises MatrixError."""
+        """One number everywhere: lists, or an object where there is none, since lists cannot say how long the
+        other axes are. None where the shape is unknown. Raises MatrixError."""
         shape = self.shape(name)
         if shape is None or not all(type(size) is int and size >= 0 for size in shape):
             return None
@@ -153,6 +154,8 @@ class Surroundings:
         value = texts.literal(text)
         if not isinstance(value, int | float):
             raise matrices.MatrixError(_("“{text}” is not a number.").format(text=text[:24]), text, 0)
+        if not count:
+            return {"b64": "", "dtype": "float32", "shape": shape}
         return np.full(shape, value, dtype=object).tolist()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
+from api import strict_json
 from lab import matrices
 
 MAX_OBJECT = 200_000  # characters of an object; base64 of more numbers belongs in a file
@@ -54,12 +55,10 @@ def array(text: str, *, booleans: bool = False) -> Any:
         detail = _("{count:,} characters are more than an object may have here ({limit:,}): upload a file.")
         raise matrices.MatrixError(detail.format(count=len(text), limit=MAX_OBJECT), text, 0)
     try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        detail = _("this is no JSON object: {what}.").format(what=error.msg)
-        raise matrices.MatrixError(detail, text, error.pos) from None
-    except RecursionError:
-        raise matrices.MatrixError(_("nested deeper than any array that attention takes."), text, 0) from None
+        return strict_json.loads(text.encode(errors="replace"))
+    except strict_json.Malformed as error:
+        detail = _("no JSON object can be read here. {what}").format(what=error.detail)
+        raise matrices.MatrixError(detail, text, 0) from None
 
 
 def text_of(value: Any) -> str:

@@ -189,6 +189,11 @@ def test_masks_take_true_and_false():
         ({"num_heads": "2"}, "q", "leave num_heads out"),
         ({"q": '{"seed": 1, "shape": [3, 5]}'}, "k", "dim"),
         ({"q": '{"seed": 1'}, "q", "no JSON object"),
+        ({"q": '{"seed": %s, "shape": [3, 2]}' % ("1" * 5_000)}, "q", "5,000 digits"),
+        ({"k": '{"seed": %s' % ('{"a":' * 30_000)}, "k", "more than 64 levels deep"),
+        ({"v": '{"seed": 1, "seed": 2, "shape": [3, 2]}'}, "v", "occurs more than once"),
+        ({"q": '{"seed": NaN, "shape": [3, 2]}'}, "q", "NaN is not JSON"),
+        ({"q": '{"upload": "\\ud800", "name": "q"}'}, "q", "half a surrogate pair"),
     ],
 )
 def test_what_contradicts_is_explained_where_it_is(client, changes, field, says):
@@ -203,6 +208,29 @@ def test_what_another_engine_lacks_stays_and_says_which_has_it(client):
     response = client.post(HOME, PASTED | {"engine": "linear", "returns": ["out"], "softcap": "2"})
     assert "engine linear does not support logit softcapping" in errors_by_field(response)["softcap"][0]
     assert value_of(response, "softcap") == "2"
+
+
+@pytest.mark.parametrize("many", ["1000000000000", "9" * 39])
+def test_no_number_everywhere_takes_no_memory(client, many):
+    """An axis of 0 makes no array small: lists of it would have all the lists that the other axes say."""
+    scan = {"engine": "scan", "source": "scan", "returns": ["out"], "shown_for": "scan", "seed": "7"}
+    shape = {"batch": "1", "len": many, "q_len": many, "channels": "0", "states": "4", "layout": "plain"}
+    filled = {f"how_{name}": "fill" for name in ("x", "delta", "a")} | {
+        "in_x": "1",
+        "in_delta": "1",
+        "in_a": "-1",
+    }
+    drawn = {"how_b": "seed", "how_c": "seed", "distribution": "normal"}
+    response = client.post(HOME, scan | shape | filled | drawn)
+    assert response.status_code == 422
+    told = " ".join(message for messages in errors_by_field(response).values() for message in messages)
+    assert "at most 16,777,216 are accepted: shorten an axis" in told
+
+
+def test_filling_an_empty_past_is_a_past_without_tokens(client, sent):
+    asked = {"how_past_key": "fill", "in_past_key": "1", "how_past_value": "fill", "in_past_value": "1"}
+    assert client.post(HOME, PASTED | asked | {"past_len": "0"}).status_code == 302
+    assert Run.objects.get().spec["inputs"]["past_key"]["shape"] == [0, 2]
 
 
 def test_filling_is_bounded():
