@@ -37,11 +37,13 @@ PAINT = {
     "line": 'fill="none" stroke="{color}" stroke-width="2" stroke-linejoin="round"',
     "mark": 'fill="{color}" stroke="#ffffff" stroke-width="1.2"',
     "hollow": 'fill="#ffffff" stroke="{color}" stroke-width="1.2"',
+    "span": 'fill="none" stroke="{color}" stroke-width="1.2"',
     "absent": 'fill="none" stroke="#b3251e" stroke-width="2"',
     "dashed": 'stroke-dasharray="5 4"',
 }
 BARE_DASHES = ("", "9 3", "2 3", "9 3 2 3", "14 4", "5 5")
 SMALLEST = sys.float_info.min * 4  # on a logarithm: below it there is no room to leave
+CAP = 4  # of a bar, to either side
 LINE = 20  # height of a line of the legend, in pixels
 
 
@@ -68,7 +70,8 @@ class Series:
 
     `titles` and `links` (each for every point, or none) are what a mark says and where it leads. `number` is
     that of the colour and the shape, for series that belong together; None: their place in the plot. Only one
-    of them needs a name, for the legend."""
+    of them needs a name, for the legend. `spans` (for every point, or none) are from where to where what was
+    measured there lies: a bar through the point."""
 
     name: str
     points: Sequence[Point]
@@ -78,6 +81,7 @@ class Series:
     titles: Sequence[str] = ()
     links: Sequence[str] = ()
     number: int | None = None
+    spans: Sequence[tuple[float, float] | None] = ()
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,8 @@ def svg(series: Sequence[Series], x: Axis, y: Axis, label: str, absent: Sequence
     missing = [one for one in absent if x.can_show(one.x)]
     places = [*(a for a, _b in points), *(one.x for one in missing), *x.at]
     across = scale(x, places, LEFT, WIDTH - RIGHT)
-    up = scale(y, [b for _a, b in points], HEIGHT - BOTTOM, TOP)
+    ends = [end for one, kept in zip(series, shown, strict=True) for at in kept for end in span(one, at, y)]
+    up = scale(y, [*(b for _a, b in points), *ends], HEIGHT - BOTTOM, TOP)
     lines = [
         draw(colour_of(number, one), one, kept, across, up)
         for number, (one, kept) in enumerate(zip(series, shown, strict=True))
@@ -189,8 +194,9 @@ def draw(number: int, one: Series, kept: Sequence[int], across: Scale, up: Scale
     if one.is_joined and len(at) > 1:
         route = "L".join(f"{a:.1f} {b:.1f}" for a, b in at)
         path = format_html('<path class="line {}" d="M{}"/>', classes(number, one), route)
+    bars = [bar(number, one, place, across, up) for place in kept]
     if not one.has_marks:
-        return join([path])
+        return join([path, *bars])
     marks = []
     for place, (a, b) in zip(kept, at, strict=True):
         x, y = one.points[place]
@@ -204,7 +210,23 @@ def draw(number: int, one: Series, kept: Sequence[int], across: Scale, up: Scale
             title,
         )
         marks.append(linked(one.links[place] if one.links else "", mark, title))
-    return join([path, *marks])
+    return join([path, *bars, *marks])
+
+
+def span(one: Series, place: int, y: Axis) -> tuple[float, ...]:
+    """Both ends of the bar through a point; none where there is no bar, or no room for it on the axis."""
+    ends = one.spans[place] if one.spans else None
+    return ends if ends is not None and all(map(y.can_show, ends)) else ()
+
+
+def bar(number: int, one: Series, place: int, across: Scale, up: Scale) -> str:
+    ends = span(one, place, up.axis)
+    if not ends:
+        return ""
+    x, (low, high) = across(one.points[place][0]), map(up, ends)
+    caps = "".join(f"M{x - CAP:.1f} {end:.1f}h{2 * CAP}" for end in (low, high))
+    route = f"M{x:.1f} {low:.1f}V{high:.1f}{caps}"
+    return format_html('<path class="span {}" d="{}"/>', classes(number, one), route)
 
 
 def linked(address: str, mark: SafeString, title: str) -> SafeString:

@@ -44,11 +44,31 @@ class Quantity:
     twin: str = ""
     twin_title: Any = ""
 
+    @property
+    def is_time(self) -> bool:
+        """Whether it was measured several times."""
+        return self.figure == "median_ns"
+
+    @property
+    def beside(self) -> list[Any]:
+        """What stands beside it in a table."""
+        if self.is_time:
+            return [_("10 % to 90 %"), _("timed runs")]
+        return [self.twin_title] if self.twin else []
+
     def value(self, point: Point) -> float | None:
         """Of a time only what is representative: that of an interpreter is no speed."""
-        if self.figure == "median_ns" and not point.figures.get("representative"):
+        if self.is_time and not point.figures.get("representative"):
             return None
         return point.number(self.figure)
+
+    def spread(self, point: Point) -> tuple[float, float] | None:
+        """Of times that are shown, between what eight of ten lie."""
+        return point.spread if self.is_time and self.value(point) is not None else None
+
+    def write_spread(self, point: Point) -> str:
+        spread = self.spread(point)
+        return "–" if spread is None else " – ".join(map(self.write, spread))
 
 
 QUANTITIES = (
@@ -141,7 +161,13 @@ class Plot:
             titles=[self.title(point, value) for _x, point, value in known],
             links=[point.link for _x, point, _value in known],
             number=line.number,
+            spans=[self.span(point) for _x, point, _value in known],
         )
+
+    def span(self, point: Point) -> tuple[float, float] | None:
+        """In the unit of the plot."""
+        spread = self.quantity.spread(point)
+        return spread and (spread[0] / self.factor, spread[1] / self.factor)
 
     def twin(self, line: Line) -> Series:
         at = [
@@ -159,7 +185,10 @@ class Plot:
 
     def title(self, point: Point, value: float) -> str:
         where = point.name or said(self.choice.x, point.values[self.choice.x])
-        return f"{where}: {self.quantity.write(value)}"
+        shown = f"{where}: {self.quantity.write(value)}"
+        if self.quantity.spread(point) is None:
+            return shown
+        return f"{shown} ({self.quantity.write_spread(point)})"
 
     @cached_property
     def values(self) -> list[float]:
@@ -250,14 +279,13 @@ class Plot:
         for line in self.choice.lines:
             measured = line.name or str(self.quantity.title)
             names.append(measured)
-            if self.quantity.twin:
-                names.append(f"{line.name}, {self.quantity.twin_title}".removeprefix(", "))
+            names += [f"{line.name}, {what}".removeprefix(", ") for what in self.quantity.beside]
         return names
 
     @property
     def rows(self) -> list[tuple[str, list[Cell]]]:
         """For each x, in order, what every line has there, those that are not drawn included."""
-        width = 2 if self.quantity.twin else 1
+        width = 1 + len(self.quantity.beside)
         empty = [Cell("–")] * (width * len(self.choice.lines))
         table: dict[float, list[Cell]] = {}
         for column, line in enumerate(self.choice.lines):
@@ -269,14 +297,19 @@ class Plot:
     @property
     def measuring(self) -> str:
         """How times were taken; of what is counted nothing is said."""
-        if self.quantity.figure != "median_ns":
+        if not self.quantity.is_time:
             return ""
         points = [point for line in self.choice.lines for point in line.points]
         taken = sorted({point.timing for point in points if self.quantity.value(point) is not None})
-        return " ".join(
+        said = [
             _("Median of {iters} timed runs after {warmup} to warm up.").format(iters=iters, warmup=warmup)
             for iters, warmup in taken
-        )
+        ]
+        if any(self.quantity.spread(point) for point in points):
+            said.append(
+                _("Bars reach from the time that a tenth of them beat to the one that nine tenths beat.")
+            )
+        return " ".join(said)
 
     def odd(self, point: Point) -> str:
         """A figure that is no number; a dash where there is none that may be shown."""
@@ -290,6 +323,9 @@ class Plot:
         else:
             text = self.odd(point) if point.status == Status.SUCCEEDED else point.status_name
             cells = [Cell(text, point.link, is_missing=point.has_failed)]
+        if self.quantity.is_time:
+            count = str(point.timing[0]) if value is not None else "–"
+            return [*cells, Cell(self.quantity.write_spread(point)), Cell(count)]
         if self.quantity.twin:
             twin = point.number(self.quantity.twin)
             cells.append(Cell("–" if twin is None else self.quantity.write(twin)))

@@ -63,6 +63,13 @@ class Point:
         found = ((self.run.result if self.run else None) or {}).get("timing") or {}
         return len(found.get("samples_ns") or ()), found.get("warmup") or 0
 
+    @property
+    def spread(self) -> tuple[float, float] | None:
+        """Nanoseconds that a tenth of the times is below, and a tenth above; None where that is not known."""
+        found = ((self.run.result if self.run else None) or {}).get("timing") or {}
+        low, high = found.get("p10_ns"), found.get("p90_ns")
+        return None if low is None or high is None else (float(low), float(high))
+
     def number(self, figure: str) -> float | None:
         """A figure, where it is one: an error may be NaN, which no plot can show."""
         value = self.figures.get(figure)

@@ -273,9 +273,36 @@ def test_a_time_that_is_a_speed_is_drawn_with_how_it_was_taken(client, make, fin
         else:
             finish(run)
     shown = page(client, sweep)
-    assert [row[1:] for row in table(shown, "time")[1:]] == [[f"{a:.2f} µs", "–"] for a in times(sweep)]
+    assert [row[1:] for row in table(shown, "time")[1:]] == [
+        [f"{a:.2f} µs", "–", "3", "–", "–", "–"] for a in times(sweep)
+    ]
+    assert 'class="span' not in part(shown, "time"), "how far times spread is not known"
     assert "Median of 3 timed runs after 1 to warm up." in text(part(shown, "time"))
     assert "2 of 4 points ran in Triton’s interpreter" in shown
+
+
+def test_how_far_times_spread_is_drawn_and_written_beside_the_median(client, make, finish):
+    sweep = make({"len": [8, 16]})
+    for run in sweeps.points(sweep):
+        samples = [at * 1000 * (run.position + 1) for at in range(1, 12)]  # 1, 2, … 11: p10 is 2, p90 is 10
+        p10, median, p90 = np.percentile(samples, [10, 50, 90]).tolist()
+        finish(
+            run, timing={**TIMED, "samples_ns": samples, "median_ns": median, "p10_ns": p10, "p90_ns": p90}
+        )
+    time = part(page(client, sweep), "time")
+    assert table(time, "time")[0][1:] == ["Time", "10 % to 90 %", "timed runs"]
+    assert [row[1:] for row in table(time, "time")[1:]] == [
+        ["6.00 µs", "2.00 µs – 10.0 µs", "11"],
+        ["12.0 µs", "4.00 µs – 20.0 µs", "11"],
+    ]
+    assert "<title>length 8: 6.00 µs (2.00 µs – 10.0 µs)</title>" in time
+    assert "Bars reach from" in text(time)
+    bars = re.findall(r'class="span series-1" d="M[\d.]+ ([\d.]+)V([\d.]+)', time)
+    marks = re.findall(r'class="mark series-1" transform="translate\([\d.]+ ([\d.]+)', time)
+    assert len(bars) == len(marks) == 2
+    (low, high), middle = map(float, bars[0]), float(marks[0])
+    # On a logarithm: ln 3 below the median, ln 10/6 above it.
+    assert (low - middle) / (middle - high) == pytest.approx(math.log(3) / math.log(10 / 6), rel=0.01)
 
 
 def times(sweep):
