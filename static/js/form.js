@@ -70,4 +70,9 @@
     if (upload) upload.checked = true;
     input.dispatchEvent(new Event("change", { bubbles: true }));
   });
+
+  // The button that removed a file is gone with it: the box for files is next.
+  document.addEventListener("htmx:afterSettle", ({ detail }) => {
+    if (detail.requestConfig?.elt.matches?.('[name="drop"]')) document.getElementById("lab-files")?.focus();
+  });
 })();

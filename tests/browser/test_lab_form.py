@@ -106,6 +106,26 @@ def test_a_chosen_file_needs_no_script(open_page: OpenPage, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
+def test_a_file_that_was_sent_can_be_removed(open_page: OpenPage, tmp_path: Path, javascript: bool) -> None:
+    files = [tmp_path / f"{name}.npy" for name in "qkv"]
+    for file in files:
+        np.save(file, np.eye(3))
+    page = open_page("/en/lab/?source=upload", javascript=javascript)
+    page.locator("#lab-files").set_input_files(files)
+    if not javascript:
+        page.get_by_role("button", name="Only check it").click()
+    page.get_by_role("button", name="Remove k.npy").click()
+    expect(page.locator(".sent li")).to_have_count(2)
+    expect(page.locator(".sent")).not_to_contain_text("k.npy")
+    if javascript:
+        expect(page.locator("#lab-files")).to_be_focused()
+    page.locator("#lab-files").set_input_files(files[1])
+    if javascript:
+        expect(page.locator(".sent li")).to_have_count(3)
+    run_it(page)
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
 def test_a_pattern_brings_its_fields(open_page: OpenPage, javascript: bool) -> None:
     page = open_page("/en/lab/?seed=1&q_len=16&heads=1", javascript=javascript)
     page.locator("#lab-group-masks summary").click()

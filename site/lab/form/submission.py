@@ -18,6 +18,7 @@ from workers import limits, quotas, runs
 from workers.models import Run
 
 MAX_FILES = 16  # that a form names at once
+DROP = "drop"  # a file that the form names no longer, by a button beside it
 
 
 @dataclass
@@ -81,13 +82,15 @@ def submit(form: LabForm, files: list[Any], caller: Caller) -> Answer:
 
 def keep(form: LabForm, files: list[Any], caller: Caller) -> None:
     """Store new files the way `POST /api/v1/uploads` does; from then on the form names them by id. They come
-    before those that were sent earlier, and in the place of one of the same name."""
+    before those that were sent earlier, and in the place of one of the same name. What is to be dropped is no
+    longer named; it stays where it is, for whoever else names it."""
     stored = []
     for file in files:
         try:
             stored.append(store.save(file, caller).id)
         except Problem as problem:
             form.add_error("upload", f"{file.name}: {problem.detail.removeprefix('file: ')}")
-    known = [upload for name in (*stored, *form.uploads[:MAX_FILES]) if (upload := store.find(name, caller))]
+    kept = [name for name in form.uploads if name not in form.state.getlist(DROP)]
+    known = [upload for name in (*stored, *kept[:MAX_FILES]) if (upload := store.find(name, caller))]
     by_name = {upload.file_name: upload for upload in reversed(known)}
     form.know_uploads([upload for upload in known if by_name[upload.file_name] is upload][:MAX_FILES])

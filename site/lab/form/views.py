@@ -25,17 +25,19 @@ from lab.sharing import history, snippets
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def home(request: HttpRequest) -> HttpResponse:
-    """The form, filled in from the link; POST runs it, or (`check`) only says what it would cost."""
+    """The form, filled in from the link; POST runs it, or (`check`) only says what it would cost, or shows it
+    with other fields or without a file."""
     caller = caller_of(request)
     if request.method != "POST":
         form, notes = form_of_link(request)
         return form_page(request, form, submission.check(form, caller), notes=notes, status=200)
     form = LabForm(request.POST.copy())
-    if "check" in request.POST or "show" in request.POST:
+    if {"check", "show", submission.DROP} & set(request.POST):
         submission.keep(form, request.FILES.getlist("files"), caller)
         if "show" in request.POST:
             return shown(request, form, caller)
-        return form_page(request, form, submission.check(form, caller))
+        status = 200 if submission.DROP in request.POST else None
+        return form_page(request, form, submission.check(form, caller), status=status)
     answer = submission.submit(form, request.FILES.getlist("files"), caller)
     if answer.run:
         response = redirect("lab:run", run_id=answer.run.id)

@@ -331,6 +331,23 @@ def test_a_bad_file_is_an_error_at_once_and_the_others_stay(client):
     assert "q 3 × 2" in page
 
 
+@pytest.mark.parametrize("address", [INPUTS, HOME], ids=["with htmx", "without"])
+def test_a_file_is_removed_and_the_others_stay(client, address):
+    files = [npy(name, np.ones((3, 2))) for name in ("q", "k", "v")]
+    sent = {**PASTED, "source": "upload"}
+    page = client.post(INPUTS, {**sent, "files": files}).content.decode()
+    buttons = dict(re.findall(r'name="drop" value="(\w+)"[^>]*aria-label="Remove (\w\.npy)"', page))
+    assert sorted(buttons.values()) == ["k.npy", "q.npy", "v.npy"]
+    drop = next(upload for upload, name in buttons.items() if name == "k.npy")
+    response = client.post(address, {**sent, "upload": list(buttons), "drop": drop})
+    assert response.status_code == 200
+    page = response.content.decode()
+    left = re.findall(r'name="drop" value="(\w+)"', page)
+    assert left == [upload for upload in buttons if upload != drop]
+    assert drop not in page
+    assert not Run.objects.exists()
+
+
 def test_a_bad_file_does_not_take_along_those_that_came_with_it(client):
     pickled = npy("k", np.array([{"a": 1}], dtype=object))
     files = [npy("q", np.ones((3, 2))), pickled, npy("v", np.ones((4, 2)))]
