@@ -23,6 +23,7 @@ PAGES = (
     "soft-hard-local",
     "before-attention",
     "sdpa-in-code",
+    "quadratic",
 )
 
 
@@ -267,6 +268,30 @@ def test_a_term_says_what_it_means_where_it_is_used_first(open_page: OpenPage, j
     term.click()
     expect(page).to_have_url(re.compile("/concepts/glossary/#term-temperature$"))
     expect(page.locator(":target")).to_contain_text("temperature")
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_a_meter_counts_what_a_longer_text_costs(open_page: OpenPage, width: int, javascript: bool) -> None:
+    page = open_page("/en/concepts/quadratic/", width=width, javascript=javascript)
+    figure, status = page.locator("#meter"), page.locator("#meter-status")
+
+    def compute() -> None:
+        if not javascript:
+            figure.get_by_role("button", name="Compute").click()
+
+    expect(status).to_contain_text("the n² part is 14.3 % of the operations")
+    page.locator("#meter-n").fill("24576")
+    compute()
+    expect(status).to_contain_text("the n² part is 50 % of the operations")
+    figure.get_by_label("Leave out masked pairs").check()
+    compute()
+    expect(status).to_contain_text("It is half of them at 49,151 tokens")
+    expect(figure.get_by_role("row", name="one head 1.1 GiB")).to_be_visible()
+    expect(page).to_have_url(re.compile("n=24576&.*causal=1"))
+    page.locator("#meter-run a").click()
+    expect(page.locator("#lab-q_len")).to_have_value("1024")
+    expect(page.locator("#lab-causal")).to_be_checked()
 
 
 @accessible.LOOKS

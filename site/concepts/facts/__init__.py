@@ -47,6 +47,7 @@ from concepts.facts import (  # noqa: E402, F401  (register their facts)
     masks,
     multi_head,
     projections,
+    quadratic,
     scoring,
     sdpa_in_code,
     soft_hard_local,

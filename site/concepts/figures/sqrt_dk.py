@@ -19,6 +19,7 @@ from concepts.figures.controls import Cell, Matrix, Number, Switch
 from concepts.figures.explorable import Explorable, Values
 from concepts.figures.lineplot import Axis, Series
 from concepts.figures.numbers import Rows, plain, show, show_power, to_json
+from concepts.figures.plotted import Plot, Plotted
 from concepts.figures.scales import score_class
 from kernels.arrays import generate
 from kernels.scoring.attention import softmax
@@ -29,29 +30,6 @@ from kernels.scoring.softness import (
     score_deviation,
     through_layers,
 )
-
-Plot = tuple[list[Series], Axis, Axis]
-
-
-class Plotted(Explorable):
-    """A figure that is a line plot and a table beside it."""
-
-    def plot(self, values: Values) -> Plot:
-        raise NotImplementedError
-
-    def table(self, values: Values) -> SafeString:
-        raise NotImplementedError
-
-    def view(self, values: Values, links: Links) -> SafeString:
-        series, x, y = self.plot(values)
-        drawn = lineplot.svg(series, x, y, self.sentence(values))
-        return format_html(
-            '<div class="split"><div>{}{}</div>{}</div>', drawn, lineplot.legend(series), self.table(values)
-        )
-
-    def picture(self, values: Values) -> str:
-        return lineplot.document(*self.plot(values), self.sentence(values))
-
 
 # -- how far dot products spread -----------------------------------------------------------------------------
 
