@@ -280,10 +280,10 @@ def test_a_meter_counts_what_a_longer_text_costs(open_page: OpenPage, width: int
         if not javascript:
             figure.get_by_role("button", name="Compute").click()
 
-    expect(status).to_contain_text("the n² part is 14.3 % of the operations")
+    expect(status).to_contain_text("the n² part is 14.3\u202f% of the operations")
     page.locator("#meter-n").fill("24576")
     compute()
-    expect(status).to_contain_text("the n² part is 50 % of the operations")
+    expect(status).to_contain_text("the n² part is 50\u202f% of the operations")
     figure.get_by_label("Leave out masked pairs").check()
     compute()
     expect(status).to_contain_text("It is half of them at 49,151 tokens")

@@ -1,7 +1,6 @@
 """Numbers of the page on the quadratic cost."""
 
 from concepts.facts import fact
-from concepts.figures.quadratic import in_bytes
 from kernels.sizing.kv_cache import token_bytes
 from kernels.sizing.layers import Layer
 from kernels.sizing.lengths import LayerCost, crossing, layer_cost, score_bytes, textbook_cost
@@ -16,14 +15,16 @@ def scores() -> int:
     return 4096 * 4096
 
 
-@fact("quadratic-bytes")
-def bytes_of_scores() -> str:
-    return in_bytes(score_bytes(4096))
+@fact("quadratic-bytes", ".0f")
+def bytes_of_scores() -> float:
+    """MiB."""
+    return score_bytes(4096) / 1024**2
 
 
-@fact("quadratic-bytes-layer")
-def bytes_of_a_layer() -> str:
-    return in_bytes(score_bytes(4096, 32))
+@fact("quadratic-bytes-layer", ".0f")
+def bytes_of_a_layer() -> float:
+    """GiB."""
+    return score_bytes(4096, 32) / GIB
 
 
 @fact("quadratic-share", ".1f")

@@ -58,7 +58,7 @@ class Meter(Plotted):
                 is_joined=False,
             ),
         ]
-        x = Axis(_("tokens"), tokens, is_log=True, base=2)
+        x = Axis(_("tokens (1K is 1,024)"), tokens, is_log=True, base=2)
         y = Axis(_("operations of a layer"), partial(show_power, digits=1), is_log=True)
         return series, x, y
 
@@ -122,15 +122,18 @@ class Meter(Plotted):
 
 
 def tokens(value: float) -> str:
-    return f"{round(value):,}"
+    """In thousands of 1,024, as lengths are called."""
+    if value < 1024:
+        return show(value, 0)
+    return f"{value / 1024**2:.3g}M" if value >= 1024**2 else f"{value / 1024:.3g}K"
 
 
 def percent(share: float) -> str:
-    return _("%(share)s %%") % {"share": show(round(100 * share, 6), 1)}
+    return _("%(share)s\u202f%%") % {"share": show(round(100 * share, 6), 1)}
 
 
 def times(factor: float) -> str:
-    return _("× %(factor)s") % {"factor": show(factor, 2)}
+    return _("×\u202f%(factor)s") % {"factor": show(factor, 2)}
 
 
 FIGURE = Meter()
