@@ -1,5 +1,7 @@
 """Numbers of the page on the quadratic cost."""
 
+from functools import partial
+
 from concepts.facts import fact
 from kernels.sizing.kv_cache import token_bytes
 from kernels.sizing.layers import Layer
@@ -81,6 +83,11 @@ def cost_of(slug: str, n: int) -> LayerCost:
     return layer_cost(layer, hidden, n)
 
 
+def share_of(slug: str, n: int) -> float:
+    """Per cent of a layer's operations that are in its pairs."""
+    return 100 * cost_of(slug, n).share
+
+
 for name, slug, length in (
     ("bert", "bert-base", 512),
     ("gpt2", "gpt2", 1024),
@@ -89,7 +96,7 @@ for name, slug, length in (
     ("llama31", "llama-3.1-8b", 131_072),
     ("405b", "llama-3.1-405b", 131_072),
 ):
-    fact(f"quadratic-share-{name}", ".1f")(lambda slug=slug, length=length: 100 * cost_of(slug, length).share)
+    fact(f"quadratic-share-{name}", ".1f")(partial(share_of, slug, length))
 
 
 @fact("quadratic-kept-llama2", ".0f")
