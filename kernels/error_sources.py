@@ -1,9 +1,10 @@
 """Where the error of an output comes from: of one head, split into parts that add up to it exactly.
 
-With o the output in float64 on the inputs as they were sent, ō the same on the inputs as a dtype rounds them,
-and x what an engine returned,
+With P and v the weights and values in float64 on the inputs as they were sent, P̄ and v̄ the same on the inputs
+as a dtype rounds them, o = Pv and ō = P̄v̄, and x what an engine returned,
 
-    x − o  =  (ō − o)           rounding of the inputs
+    x − o  =  (P̄ − P)v          rounding of q and k, which moves the weights
+            + P̄(v̄ − v)          rounding of v
             + (round(ō) − ō)    rounding of what is stored: the least that any engine errs by
             + (x − round(ō))    the computation
 
@@ -16,7 +17,8 @@ changing their lengths (but for its attention factor, a small number times η), 
 A softcap makes it no larger. Each weight is then multiplied by something between e^−2ε and e^2ε, and with σ²
 the variance of the values under the weights (a sink is one more key, whose value is 0),
 
-    |ō − o| ≤ (e^2ε − 1)·σ + e^2ε·Σ P_j (u|v_j| + η),    and never more than twice the largest value.
+    |(P̄ − P)v| ≤ (e^2ε − 1)·σ,                 and never more than twice the largest |v_j|;
+    |P̄(v̄ − v)| ≤ e^2ε·Σ P_j (u|v_j| + η),       and never more than the largest u|v_j| + η.
 
 The bound of what is stored is u|ō| + η; that of the computation is the one of ``kernels.bounds`` and this.
 """
@@ -39,9 +41,10 @@ from kernels.spec.values import ROUNDED
 
 FACTOR = 4.0  # times η: more than any attention factor of RoPE
 SMALLEST_NORMAL = {"float16": 2.0**-14, "bfloat16": 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022}
-PARTS = ("inputs", "stored", "computation")
+PARTS = ("qk", "v", "stored", "computation")
 WORST = 5  # cells that are listed
 CANCELS, LARGE_LOGIT = 8.0, 11.0  # Σ P|v| beyond so many times |o|; float16 keeps a logit of 11 to 0.004
+OUTLIER = 8.0  # times: how much larger values are in a dimension than in a typical one
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,11 @@ class Cell:
     exact: float
     returned: float
     parts: dict[str, float]
-    bounds: dict[str, float]
     largest_logit: float  # in size, of the keys that its query sees
     moved: float  # ε: how far the rounding of inputs may have moved a logit of this query
     cancellation: float  # Σ P|v| over |o|; infinite where o is 0
+    largest_value: float  # |v| of its dimension, of the keys that its query sees
+    outlier: float  # the same over that of the median dimension; infinite where that is 0
     largest_score: float  # |q·k| before the scale: what a program keeps that scales afterwards
     vanished: int  # keys that are seen, and whose weight the dtype rounds to 0
     subnormal: int  # inputs of this cell that are below the normal numbers of the dtype
@@ -129,11 +133,12 @@ def _strip(spec: RunSpec, bounds: Bounds, before: Head, head: Head, returned: Ar
         return {
             "exact": exact,
             "returned": returned,
-            "inputs": rounded - exact,
+            "qk": (head.results["weights"] - before.results["weights"]) @ before.v,
+            "v": head.results["weights"] @ (head.v - before.v),
             "stored": nearest - rounded,
             "computation": returned - nearest,
             "total": returned - exact,
-            "inputs bound": input_bound(before, abs(bounds.given.scale), u, eta),
+            **input_bounds(before, abs(bounds.given.scale), u, eta),
             "stored bound": stored,
             "computation bound": bounds.of(head)["out"] + stored,
         }
@@ -152,16 +157,19 @@ def logit_moves(head: Head, scale: float, u: float, eta: float) -> Array:
     return np.asarray(scale * (off_q * most(keys + off_k) + queries * most(off_k)))
 
 
-def input_bound(head: Head, scale: float, u: float, eta: float) -> Array:
-    """[n, e]: how far rounding q, k and v may move the output of a head, whose numbers are as sent."""
+def input_bounds(head: Head, scale: float, u: float, eta: float) -> dict[str, Array]:
+    """[n, e]: how far rounding q and k, and rounding v, may move the output of a head of numbers as sent."""
     weights, out = head.results["weights"], head.results["out"]
     moved = np.minimum(2 * logit_moves(head, scale, u, eta), 600.0)[:, None]
     square = weights @ np.square(head.v)
     # The variance is a difference: what its own rounding leaves of it is added.
     sigma = np.sqrt(np.maximum(square - np.square(out), 0.0) + 2.0**-45 * square)
     values = u * (weights @ np.abs(head.v)) + eta * weights.sum(axis=1, keepdims=True)
-    most = 2 * np.abs(head.v).max(initial=0.0) * (1 + u) + eta
-    return np.asarray(np.minimum(np.expm1(moved) * sigma + np.exp(moved) * values, most))
+    most = np.abs(head.v).max(axis=0, initial=0.0)
+    return {
+        "qk bound": np.minimum(np.expm1(moved) * sigma, 2 * most),
+        "v bound": np.minimum(np.exp(moved) * values, u * most + eta),
+    }
 
 
 def _part(errors: Array, bounds: Array) -> Part:
@@ -192,6 +200,8 @@ def _cell(spec: RunSpec, exact: Operands, rounded: Operands, whole: Mapping[str,
     sizes = float(weights @ np.abs(head.v[:, column]))
     normal = SMALLEST_NORMAL[spec.dtype]
     inputs = (head.q[0], head.k[seen], head.v[seen, column])
+    largest_values = np.abs(head.v[seen]).max(axis=0, initial=0.0)
+    largest_value, typical = float(largest_values[column]), float(np.median(largest_values))
     with np.errstate(over="ignore", invalid="ignore"):
         products = np.abs(after.q[0] @ after.k[seen].T)
         kept = round_to_dtype(weights[seen], spec.dtype)
@@ -201,14 +211,21 @@ def _cell(spec: RunSpec, exact: Operands, rounded: Operands, whole: Mapping[str,
         out,
         float(whole["returned"][row, column]),
         {name: float(whole[name][row, column]) for name in PARTS},
-        {name: float(whole[f"{name} bound"][row, column]) for name in PARTS},
         float(np.max(np.abs(masked[seen]), initial=0.0)),
         float(logit_moves(head, abs(exact.scale), u, eta)[0]),
         sizes / abs(out) if out else (math.inf if sizes else 1.0),
+        largest_value,
+        largest_value / typical if typical else (math.inf if largest_value else 1.0),
         float(np.max(products, initial=0.0)),
         int(np.count_nonzero(kept == 0)),
         sum(int(np.count_nonzero((x != 0) & (np.abs(x) < normal))) for x in inputs),
     )
+
+
+def spacing(value: float, dtype: str) -> float:
+    """How far apart neighbouring numbers of the dtype are at the size of value, which is finite."""
+    size = max(abs(value), SMALLEST_NORMAL[dtype])
+    return math.ldexp(2 * UNIT_ROUNDOFF[dtype], math.frexp(size)[1] - 1)
 
 
 def overflows(cell: Cell, dtype: str) -> bool:

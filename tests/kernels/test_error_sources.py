@@ -61,7 +61,8 @@ def test_the_parts_are_within_their_bounds(dtype, distribution, attention, seed)
         assert (np.abs(bounds[name]) <= bounds[f"{name} bound"]).all(), name
         assert found.parts[name].largest <= found.parts[name].bound
     assert found.parts["computation"].largest == 0.0, "it is the nearest number that there is"
-    assert found.parts["inputs"].largest > 0.0
+    assert found.parts["qk"].largest > 0.0
+    assert found.parts["v"].largest > 0.0
 
 
 def test_the_parts_add_up_to_the_error_itself():
@@ -73,14 +74,37 @@ def test_the_parts_add_up_to_the_error_itself():
         assert sum(cell.parts.values()) == pytest.approx(errors[cell.row, cell.column], abs=1e-15)
     assert found.total.largest == np.abs(errors).max()
     assert found.parts["computation"].largest == pytest.approx(3e-3, abs=1e-3)
-    assert max(found.parts, key=lambda name: found.parts[name].largest) in ("computation", "inputs")
+    assert max(found.parts, key=lambda name: found.parts[name].largest) in ("computation", "qk", "v")
+
+
+def attend(q, k, v):
+    """Attention by its equations alone: [.., n, d] and so on."""
+    scores = q @ k.swapaxes(-1, -2) / np.sqrt(D)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True) @ v
+
+
+@pytest.mark.parametrize(("coarse", "part", "other"), [("qk", "qk", "v"), ("v", "v", "qk")])
+def test_what_rounding_q_and_k_does_is_told_from_what_rounding_v_does(coarse, part, other):
+    """Of inputs that float16 keeps, but for some."""
+    rng = np.random.default_rng(2)
+    sent = {name: rng.normal(size=(1, 2, size, D)) for name, size in (("q", N), ("k", M), ("v", M))}
+    for name in set("qkv") - set(coarse):
+        sent[name] = sent[name].astype(np.float16).astype(np.float64)
+    spec, exact, rounded = both("float16", inputs={name: x.tolist() for name, x in sent.items()})
+    found = split(spec, exact, rounded, softmax_out(rounded)).parts
+    kept = {name: x.astype(np.float16).astype(np.float64)[0, 1] for name, x in sent.items()}
+    off = attend(**kept) - attend(**{name: x[0, 1] for name, x in sent.items()})
+    assert found[part].largest == pytest.approx(np.abs(off).max(), rel=1e-9)
+    assert found[other].largest == 0.0
 
 
 def test_the_bound_of_inputs_is_no_larger_than_it_has_to_be():
     """Within some fifty times of what random roundings do: a bound of everything would say nothing."""
     spec, exact, rounded = both("bfloat16", {})
-    found = split(spec, exact, rounded, softmax_out(rounded)).parts["inputs"]
-    assert found.bound < 60 * found.largest
+    found = split(spec, exact, rounded, softmax_out(rounded)).parts
+    assert found["qk"].bound < 60 * found["qk"].largest
+    assert found["v"].bound < 6 * found["v"].largest
 
 
 def test_a_tighter_bound_would_be_broken(monkeypatch):
@@ -94,7 +118,7 @@ def test_a_tighter_bound_would_be_broken(monkeypatch):
         closeup.one_head(closeup.look(parsed.spec, each), 0, 0)
         for each in (as_sent(parsed.spec, parsed.arrays, rounded), rounded)
     ]
-    found = split(parsed.spec, *heads, softmax_out(heads[1])).parts["inputs"]
+    found = split(parsed.spec, *heads, softmax_out(heads[1])).parts["v"]
     assert 0.9 * u < found.largest <= found.bound < 1.1 * u
 
 
@@ -130,6 +154,26 @@ def test_cancellation_is_what_is_special():
     sizes = np.abs(arrays["v"][0, 1, :, 3]).mean()
     assert found.worst[0].column == 3
     assert found.worst[0].cancellation == pytest.approx(sizes / 1e-3, rel=1e-6)
+
+
+def test_a_dimension_of_large_values_is_what_is_special():
+    rng = np.random.default_rng(4)
+    arrays = {name: rng.normal(size=(1, 2, size, D)) for name, size in (("q", N), ("k", M), ("v", M))}
+    arrays["v"][..., 5] += 300.0
+    spec, exact, rounded = both("float16", inputs={name: array.tolist() for name, array in arrays.items()})
+    found = split(spec, exact, rounded, round_to_dtype(softmax_out(rounded), "float16"))
+    largest = np.abs(arrays["v"][0, 1]).max(axis=0)
+    for cell in found.worst:
+        assert cell.column == 5
+        assert cell.largest_value == largest[5]
+        assert cell.outlier == pytest.approx(largest[5] / np.median(largest), rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("value", [0.0, 1e-9, 6e-5, 1.0, -1.99, 2.0, 296.7, 60000.0])
+def test_neighbours_are_as_far_apart_as_numpy_says(dtype, value):
+    kind = np.dtype(dtype).type
+    assert error_sources.spacing(float(kind(value)), dtype) == abs(float(np.spacing(kind(value))))
 
 
 def test_subnormal_inputs_and_overflowing_outputs_are_counted():

@@ -8,9 +8,13 @@ from django.urls import reverse
 
 from kernels import flips
 from kernels.flips import Flip
+from kernels.registry import ENGINES, SOFTMAX
 from kernels.spec import RunSpec
+from kernels.spec.families import PLAIN
 from lab.compare import chosen, words
 from workers.models import Run
+
+WIDE = "float32"
 
 
 def section(run: Run, spec: RunSpec, request: HttpRequest) -> dict[str, Any]:
@@ -23,10 +27,18 @@ def section(run: Run, spec: RunSpec, request: HttpRequest) -> dict[str, Any]:
     keyed = {"key": key} if key else {}
     return {
         "groups": [group(kind, found, spec) for kind, found in groups.items()],
+        "beside": beside(spec),
         "key": key,
         "elsewhere": f"{reverse('lab:elsewhere')}?{urlencode({chosen.FIELD: run.id, **keyed})}",
         "page": here.page_of(run),
     }
+
+
+def beside(spec: RunSpec) -> str:
+    """The format beside which a run in 16 bits can be told where its error comes from, or ""."""
+    engine = ENGINES.get(spec.engine)
+    splits = engine is not None and engine.computes == SOFTMAX and spec.family is PLAIN
+    return WIDE if splits and spec.dtype != WIDE and flips.find(spec, f"dtype.{WIDE}") else ""
 
 
 def group(kind: str, found: list[Flip], spec: RunSpec) -> dict[str, Any]:

@@ -8,12 +8,13 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from kernels import error_sources
 from kernels.arrays import largest
-from kernels.error_sources import CANCELS, LARGE_LOGIT, PARTS, Cell, Split
+from kernels.error_sources import CANCELS, LARGE_LOGIT, OUTLIER, PARTS, Cell, Split
 from lab import heatmap, units
 from lab.compare.configurations import LETTERS
 
 NAMES = {
-    "inputs": gettext_lazy("rounding of q, k and v"),
+    "qk": gettext_lazy("rounding of q and k"),
+    "v": gettext_lazy("rounding of v"),
     "stored": gettext_lazy("rounding of the stored output"),
     "computation": gettext_lazy("the computation"),
 }
@@ -23,13 +24,21 @@ def section(splits: tuple[Split, Split], second_letter: str) -> dict[str, Any]:
     """Both, part by part; and the cells of whichever errs more."""
     letters = (LETTERS[0], second_letter)
     worse = max(range(2), key=lambda side: splits[side].total.largest)
+    cells = [cell(one, splits[worse].dtype) for one in splits[worse].worst if any(one.parts.values())]
+    special = [one["special"] for one in cells]
+    shared = [text for text in special[0] if all(text in each for each in special)] if special else []
     return {
         "dtypes": [split.dtype for split in splits],
+        "are_apart": splits[0].dtype != splits[1].dtype,
         "rows": [row(str(NAMES[name]), [split.parts[name] for split in splits]) for name in PARTS]
         + [row(_("all together"), [split.total for split in splits])],
         "says": says(splits[worse], letters[worse]),
         "letter": letters[worse],
-        "cells": [cell(one, splits[worse].dtype) for one in splits[worse].worst if any(one.parts.values())],
+        "shared": shared,
+        "cells": [
+            one | {"special": [text for text in one["special"] if text not in shared]} for one in cells
+        ],
+        "is_special": any(len(each) > len(shared) for each in special),
     }
 
 
@@ -49,8 +58,7 @@ def row(name: str, parts: list[error_sources.Part]) -> dict[str, Any]:
 
 
 def says(split: Split, letter: str) -> str:
-    """Which part is the largest."""
-    most = max(PARTS, key=lambda name: split.parts[name].largest)
+    """Where the output is off most, and of what that is the sum."""
     if not split.total.largest:
         return _("Neither output is off by anything here.")
     if split.overflowed:
@@ -64,8 +72,14 @@ def says(split: Split, letter: str) -> str:
             dtype=split.dtype,
             most=units.significant(largest(split.dtype)),
         )
-    return _("In {letter}, most of the error comes of this: {part}, up to {error}.").format(
-        letter=letter, part=NAMES[most], error=written(split.parts[most].largest)
+    worst = split.worst[0]
+    by_size = sorted(PARTS, key=lambda name: -abs(worst.parts[name]))
+    return _("{letter} is off most at query {row}, dimension {column}, by {error}: {parts}.").format(
+        letter=letter,
+        row=worst.row,
+        column=worst.column,
+        error=written(sum(worst.parts.values())),
+        parts=", ".join(f"{NAMES[name]} {written(worst.parts[name])}" for name in by_size),
     )
 
 
@@ -75,7 +89,7 @@ def cell(one: Cell, dtype: str) -> dict[str, Any]:
         "column": one.column,
         "exact": heatmap.number(one.exact),
         "returned": heatmap.number(one.returned),
-        "parts": [(written(one.parts[name]), written(one.bounds[name])) for name in PARTS],
+        "parts": [written(one.parts[name]) for name in PARTS],
         "special": special(one, dtype),
     }
 
@@ -89,6 +103,8 @@ def special(one: Cell, dtype: str) -> list[str]:
                 dtype=dtype, most=units.significant(largest(dtype))
             )
         )
+    if one.outlier >= OUTLIER:
+        found.append(outlier(one, dtype))
     if one.largest_logit >= LARGE_LOGIT:
         found.append(
             _(
@@ -132,7 +148,31 @@ def special(one: Cell, dtype: str) -> list[str]:
                 one.subnormal,
             ).format(count=one.subnormal, dtype=dtype)
         )
-    return found or [_("Nothing unusual: the rounding of ordinary numbers.")]
+    return found or [
+        _("Nothing unusual: at this size, numbers of {dtype} are {gap} apart.").format(
+            dtype=dtype, gap=step(error_sources.spacing(one.exact, dtype))
+        )
+    ]
+
+
+def outlier(one: Cell, dtype: str) -> str:
+    """A dimension whose values are larger than those of the others, and how coarse the dtype is there."""
+    gap = error_sources.spacing(one.largest_value, dtype)
+    if math.isfinite(one.outlier):
+        reach = _("Values reach {value} in this dimension, {times} times as much as in a typical one.")
+    else:
+        reach = _("Values reach {value} in this dimension, and are 0 in most others.")
+    coarse = _("There, numbers of {dtype} are {gap} apart, and rounding moves each by up to {half}.")
+    return (
+        reach.format(value=units.significant(one.largest_value), times=units.significant(one.outlier, 2))
+        + " "
+        + coarse.format(dtype=dtype, gap=step(gap), half=step(gap / 2))
+    )
+
+
+def step(power: float) -> str:
+    """A power of two: 0.125, 32, 1.19e−7."""
+    return f"{power:.3g}".replace("e-0", "e-").replace("-", "−")
 
 
 def written(value: float) -> str:

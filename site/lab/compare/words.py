@@ -375,8 +375,8 @@ def _dtype(change: Change) -> str:
     before, after = change.before.dtype, change.after.dtype
     return _(
         "q, k and v are rounded to {after}, which keeps {bits} bits of each number, in the place of {before} "
-        "with {before_bits}. No convention changes: every cell moves by a little, most where scores are "
-        "large, and no pair is masked or seen anew."
+        "with {before_bits}. No convention changes, and no pair is masked or seen anew: the larger q and k, "
+        "the more scores move; the larger v, the more the output."
     ).format(after=after, bits=BITS[after], before=before, before_bits=BITS[before])
 
 

@@ -320,7 +320,56 @@ def test_a_number_format_moves_every_cell_and_masks_none(client, submit, carry_o
     assert "Both see the same pairs" in said
     assert "the same as sent, rounded to" in said
     assert "Where the error comes from" in said
-    assert "rounding of q, k and v" in said
+    assert re.search(r"(A|B) is off most at query \d, dimension \d, by", said)
+    assert all(part in said for part in ("rounding of q and k", "rounding of v"))
+
+
+def test_the_run_that_is_off_most_says_where_and_why(client, submit, carry_out):
+    """Values near 300 in one dimension: float16 has a number every 0.25 there."""
+    rng = np.random.default_rng(8)
+    sent = {name: rng.normal(size=(1, 1, 6, 8)) for name in "qkv"}
+    sent["v"][..., 3] = 300 + 10 * rng.normal(size=6)
+    run = carry_out(submit(engine="eager", dtype="float16", inputs={n: x.tolist() for n, x in sent.items()}))
+    here = page(client, f"/en/lab/runs/{run.id}/")
+    button = re.search(r'<button[^>]*form="flips"[^>]*value="([\w.]+)"', here)
+    assert button[1] == "dtype.float32"
+    assert "q, k and v were rounded to float16 first, which is not counted here" in text(here)
+    assert 'id="flips"' in here
+    new, address = flipped(client, run, button[1])
+    said = text(page(client, (carry_out(new), address)[1]))
+    errors = artifacts.load_result(run, "out").astype(np.float64) - exact(sent)
+    row, column = np.unravel_index(np.abs(errors[0, 0]).argmax(), errors.shape[2:])
+    assert column == 3
+    found = re.search(
+        r"A is off most at query (\d+), dimension (\d+), by (\S+): (.*?)\. Where the error comes from", said
+    )
+    assert (int(found[1]), int(found[2])) == (row, column)
+    assert number(found[3]) == pytest.approx(errors[0, 0, row, column], rel=0.05)
+    parts = [number(part.split()[-1]) for part in found[4].split(", ")]
+    assert len(parts) == 4
+    assert sum(parts) == pytest.approx(errors[0, 0, row, column], rel=0.1)
+    assert [abs(part) for part in parts] == sorted(map(abs, parts), reverse=True)
+    assert re.search(r"Values reach 3\d\d in this dimension, \d+ times as much as in a typical one", said)
+    assert "numbers of float16 are 0.25 apart, and rounding moves each by up to 0.125." in said
+    assert said.count("Values reach") == 1, "once, of all the cells that are listed"
+    assert "can be beyond" in said
+
+
+def exact(sent):
+    """Attention by its equations alone, [batch, heads, n, e]."""
+    scores = sent["q"] @ sent["k"].swapaxes(-1, -2) / math.sqrt(sent["q"].shape[-1])
+    weights = np.exp(scores)
+    return weights / weights.sum(axis=-1, keepdims=True) @ sent["v"]
+
+
+def number(shown):
+    return float(shown.replace("−", "-"))
+
+
+@pytest.mark.parametrize(("engine", "dtype"), [("eager", "float32"), ("linear", "float16")])
+def test_float32_is_not_offered_where_it_would_tell_nothing(client, submit, carry_out, engine, dtype):
+    run = carry_out(submit(engine=engine, dtype=dtype, returns=("out",)))
+    assert 'form="flips"' not in page(client, f"/en/lab/runs/{run.id}/")
 
 
 def test_another_engine_of_the_same_attention_changes_nothing_in_float64(client, submit, carry_out):
@@ -357,7 +406,7 @@ def test_the_page_of_a_run_offers_what_applies_and_says_what_would_tell_nothing(
 ):
     run = finish(submit(inputs=seeded(1, 1, 6, 4), attention=CAUSAL))
     shown = page(client, f"/en/lab/runs/{run.id}/")
-    offered = re.findall(r'name="flip" value="([\w.]+)"', shown)
+    offered = re.findall(r'name="flip" value="([\w.]+)"', shown[shown.index('id="change"') :])
     assert offered == [each.name for each in flips.flips(RunSpec.from_dict(run.spec)) if not each.idle]
     assert "causal_alignment.top_left" not in offered
     assert "There are as many queries as keys (6), so that both alignments are the same mask" in text(shown)
