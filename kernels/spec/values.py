@@ -65,7 +65,9 @@ def _check_numbers(
     index, value = [int(i) for i in where], array[where]
     if np.isfinite(value):
         detail = f"{value:g} at index {index} is beyond {dtype}, whose largest value is {limit:g}"
-        problems.add(pointer, "too-large-number", detail)
+        fits = np.abs(wide[where]) <= largest("float32")
+        remedy = "bfloat16 and float32 reach 3.4e38" if name in ROUNDED and fits else "scale it down"
+        problems.add(pointer, "too-large-number", f"{detail}: {remedy}")
     else:
         detail = f"{value} at index {index}; {name} must be finite"
         problems.add(pointer, "not-finite", detail)

@@ -452,6 +452,21 @@ def test_what_is_beyond_the_dtype_is_a_problem_and_no_warning(given: np.floating
     assert problems(request, load_upload=lambda *_: np.full((3, 2), given))["/inputs/q"][0] == 422
 
 
+@pytest.mark.parametrize(
+    ("value", "dtype", "remedy"),
+    [
+        (7e4, "float16", "bfloat16 and float32 reach 3.4e38"),
+        (1e39, "float16", "scale it down"),
+        (1e39, "float32", "scale it down"),
+    ],
+)
+def test_what_is_beyond_the_dtype_is_told_what_would_take_it(value: float, dtype: str, remedy: str) -> None:
+    found = problems(body(inputs={"v": [[value, 0], [0, 2], [2, 2]]}, dtype=dtype))
+    assert found["/inputs/v"][1] == "too-large-number"
+    assert f"{value:g} at index [0, 0] is beyond {dtype}" in found["/inputs/v"][2]
+    assert remedy in found["/inputs/v"][2]
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("given", ["1e4000", "-1e4000"])
 def test_a_mask_beyond_float64_is_a_problem_and_no_warning(given: str) -> None:

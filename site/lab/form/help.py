@@ -37,7 +37,10 @@ WORDS: dict[str, Words] = {
     "source": Words(_("Input"), _("Where Q, K and V come from.")),
     "dtype": Words(
         _("Number format"),
-        _("Q, K and V are rounded to it; the reference starts from the rounded values."),
+        _(
+            "Q, K and V are rounded to it; the reference starts from the rounded values. The page of the run "
+            "tells what that costs."
+        ),
         "numerics",
     ),
     "device": Words(_("Device"), _("Automatic: a GPU where there is one."), "about"),
@@ -73,9 +76,9 @@ WORDS: dict[str, Words] = {
     "channels": Words(_("Channels"), _("Numbers that a token brings to each head."), "state-space"),
     "states": Words(_("States"), _("Numbers that each channel remembers."), "state-space"),
     "upload": Words(_("Files"), _("What was sent already."), ""),
-    "q_name": Words(_("Q is called"), _("Its name in the file."), ""),
-    "k_name": Words(_("K is called"), _("Its name in the file."), ""),
-    "v_name": Words(_("V is called"), _("Its name in the file."), ""),
+    "q_name": Words(_("Array for Q"), _("Its name in the file."), ""),
+    "k_name": Words(_("Array for K"), _("Its name in the file."), ""),
+    "v_name": Words(_("Array for V"), _("Its name in the file."), ""),
     # Masks
     "causal": Words(_("Causal: no query sees a later key"), "", "masks"),
     "alignment": Words(

@@ -14,7 +14,7 @@ from lab.form import fork, grid, shapes, submission
 from lab.form.forms import LabForm
 from lab.form.presets.examples import EXAMPLES
 from lab.form.presets.models import shapes as shapes_of_models
-from lab.form.presets.traps import TRAPS
+from lab.form.presets.traps import FLOAT16, TRAPS
 from lab.form.state import SHOWN_SOURCE
 from lab.opening import find
 from lab.runs import presentation
@@ -69,7 +69,12 @@ def form_page(
     status: int | None = None,
     submitted: bool = False,
 ) -> HttpResponse:
-    context = {"notes": notes, "submitted": submitted, **estimate_context(request, form, answer)}
+    context = {
+        "notes": notes,
+        "submitted": submitted,
+        "float16": FLOAT16.address,
+        **estimate_context(request, form, answer),
+    }
     response = render(request, "lab/home.html", context, status=status or answer.status)
     if answer.retry_after:
         response["Retry-After"] = str(answer.retry_after)

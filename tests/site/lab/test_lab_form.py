@@ -338,6 +338,15 @@ def test_three_files_that_are_named_by_their_stems(client):
     assert client.post(HOME, UPLOAD | {"files": files}).status_code == 302
 
 
+def test_what_an_uploaded_array_has_beyond_the_format_is_said_of_that_array(client):
+    arrays = {name: np.ones((3, 2)) for name in "qkv"}
+    arrays["v"][1, 0] = 7e4
+    response = client.post(HOME, UPLOAD | {"files": npz(**arrays), "dtype": "float16"})
+    assert response.status_code == 422
+    said = re.sub(r"<[^>]+>", "", response.content.decode())
+    assert "Array for V: 70000 at index [1, 0] is beyond float16" in said
+
+
 def test_a_wrong_name_keeps_the_file_and_can_be_put_right(client):
     names = {"query": np.ones((3, 2)), "k": np.ones((3, 2)), "v": np.ones((3, 2))}
     response = client.post(HOME, UPLOAD | {"files": npz(**names)})

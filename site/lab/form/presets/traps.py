@@ -8,6 +8,22 @@ THREE = "[[1,0],[0,1],[1,1]]"
 VALUES = "[[1,0],[0,2],[2,2]]"
 ALL = ["out", "lse", "scores", "masked_scores", "weights"]
 
+FLOAT16 = Preset(
+    "fp16-outlier",
+    _("One large dimension in float16"),
+    _(
+        "Values near 300 stand 0.25 apart in float16. Put float32 beside the run, and it says what comes of "
+        "which rounding."
+    ),
+    pasted(
+        "[[0.7,-1.3],[1.9,0.4],[-0.6,2.2]]",
+        "[[1.1,0.3],[-0.8,1.7],[0.2,-1.4]]",
+        "[[0.31,301.7,-1.24,0.52],[-0.87,296.4,0.66,1.35],[0.12,311.9,0.48,-0.93]]",
+        dtype="float16",
+        returns=ALL,
+    ),
+)
+
 TRAPS = (
     Preset(
         "masked-row",
@@ -115,6 +131,7 @@ TRAPS = (
         _("q·k is 640,000, and float16 ends at 65,504: scores have to be float32."),
         pasted("[[800,0],[0,800]]", "[[800,0],[0,800]]", "[[1,0],[0,1]]", dtype="float16", returns=ALL),
     ),
+    FLOAT16,
     Preset(
         "scale-zero",
         _("Scale 0"),
