@@ -151,7 +151,7 @@ def diagnosis(hypotheses: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each hypothesis as a sentence, with its residual, and what there is to learn."""
     found = []
     for each in hypotheses:
-        residual = units.scientific(each["residual"])
+        residual = units.error(each["residual"])
         sentence = _("This is the right computation {mistake}: residual {residual}.")
         found.append(
             {

@@ -88,10 +88,12 @@ def count(value: float) -> str:
     return significant(value)
 
 
-def scientific(value: Any) -> str:
-    """1.2e-7 for people; the contract's strings for non-finite numbers pass as they are."""
+def error(value: Any) -> str:
+    """0.0123 -> 0.012; 1.2345e-7 -> 1.2e−7. The contract's strings for infinities pass as they are."""
     if value is None:
         return "–"
     if isinstance(value, str):
         return value
+    if 1e-4 <= abs(value) < 1e4:
+        return significant(value, 2)
     return "0" if value == 0 else f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e+").replace("-", "−")

@@ -186,7 +186,7 @@ def _figures(run: Run) -> dict[str, str]:
     against = found.get("comparison") or {}
     if against.get("rel_err") is not None:
         shown[_("relative error of the output against {what}").format(what=against.get("with"))] = (
-            units.scientific(against["rel_err"])
+            units.error(against["rel_err"])
         )
     memory = found.get("memory") or {}
     for key, name in (

@@ -281,21 +281,21 @@ def compared(one: Step) -> list[tuple[str, str, str, str, str]]:
     """(quantity, before, after, exact over the keys so far, distance of the kernel from it)."""
     errors, before, after, exact = one.errors(), one.before, one.after, one.exact
     return [
-        ("m", number(before.m), number(after.m), number(exact.m), units.scientific(errors["m"])),
-        ("ℓ", number(before.l), number(after.l), number(exact.l), units.scientific(errors["l"])),
+        ("m", number(before.m), number(after.m), number(exact.m), units.error(errors["m"])),
+        ("ℓ", number(before.l), number(after.l), number(exact.l), units.error(errors["l"])),
         (
             "m + ln ℓ",
             number(before.lse),
             number(after.lse),
             number(exact.lse),
-            units.scientific(0.0 if after.lse == exact.lse else abs(after.lse - exact.lse)),
+            units.error(0.0 if after.lse == exact.lse else abs(after.lse - exact.lse)),
         ),
         (
             "O ∕ ℓ",
             vector(before.out),
             vector(after.out),
             vector(exact.out),
-            units.scientific(errors["out"]),
+            units.error(errors["out"]),
         ),
     ]
 

@@ -59,8 +59,8 @@ def accuracy(numerics: Mapping[str, Any], *, is_double: bool) -> dict[str, Any] 
     return {
         "is_yardstick": is_double and numerics.get("max_abs_err") == 0,
         "within": numerics.get("within_bound"),
-        "max_abs_err": units.scientific(numerics.get("max_abs_err")),
-        "bound": units.scientific(numerics.get("bound")),
+        "max_abs_err": units.error(numerics.get("max_abs_err")),
+        "bound": units.error(numerics.get("bound")),
         "nan_count": numerics.get("nan_count") or 0,
         "given": numerics,
     }
@@ -78,12 +78,12 @@ def error_card(found: Mapping[str, Any]) -> Card:
         "rmse": (_("root mean square error"), _("√ of the mean of all squared errors: a typical one")),
     }
     rows = [
-        Row(label, units.scientific(numerics[key]), meaning)
+        Row(label, units.error(numerics[key]), meaning)
         for key, (label, meaning) in described.items()
         if numerics.get(key) is not None
     ]
     rows += [
-        Row(_("largest error of {name}").format(name=name), units.scientific(errors.get("max_abs_err")))
+        Row(_("largest error of {name}").format(name=name), units.error(errors.get("max_abs_err")))
         for name, errors in (numerics.get("arrays") or {}).items()
     ]
     within, nans = found["within"], found["nan_count"]
@@ -114,7 +114,7 @@ def comparison_card(found: Mapping[str, Any]) -> Card | None:
         "rmse": (_("root mean square error"), ""),
     }
     rows = [
-        Row(label, units.scientific(found[key]), meaning)
+        Row(label, units.error(found[key]), meaning)
         for key, (label, meaning) in names.items()
         if found.get(key) is not None
     ]

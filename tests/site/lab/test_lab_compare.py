@@ -151,7 +151,7 @@ def test_of_the_third_run_errors_are_said_by_its_letter(client, submit, finish, 
         artifacts, "load_part", lambda run, *at: original(run, *at) + np.float32(0.5 * (run.id == other.id))
     )
     said = text(page(client, one, middle, other, query="&with=1"))
-    assert "In C, most of the error comes of this" in said
+    assert "C is off most at query" in said
     assert "Where C is off most" in said
 
 

@@ -155,7 +155,7 @@ def test_the_result_of_the_worked_example(client, submit, finish):
 def test_beyond_the_bound_is_said_plainly(client, submit, finish):
     numerics = {"max_abs_err": 0.5, "bound": 1e-6, "within_bound": False, "nan_count": 2}
     shown = text(page(client, finish(submit(), numerics=numerics)))
-    assert "Largest error 5.0e−1, beyond the bound of 1.0e−6" in shown
+    assert "Largest error 0.50, beyond the bound of 1.0e−6" in shown
     assert "2 numbers are NaN" in shown
 
 
@@ -304,7 +304,7 @@ def test_what_is_not_softmax_attention_is_shown_beside_it(client, submit, finish
     run.save()
     shown = text(page(client, run))
     assert "Against exact attention" in shown
-    assert "relative error of the whole output 2.5e−1" in shown
+    assert "relative error of the whole output 0.25" in shown
     assert "largest relative error inf" in shown
 
 
