@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from django.test import RequestFactory
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -19,7 +20,10 @@ from concepts.facts import FACTS
 from concepts.figures import Links
 from concepts.figures.listings import program as text_of
 from concepts.figures.sdpa_in_code import CASES, FIGURE, met_by, outcome, program, right
+from kernels.engines.reference import reference
 from kernels.snippet import REPAIRS
+from kernels.spec import parse_run
+from lab.form.views import form_of_link
 
 LINKS = Links("/page/", "/fragment/", "/lab/")
 EVERY = frozenset(REPAIRS)
@@ -90,6 +94,19 @@ def test_an_input_needs_just_the_repairs_that_it_meets(name: str) -> None:
     assert outcome(name, met).is_right
     for one in met:
         assert not outcome(name, met - {one}).is_right
+
+
+@EVERY_CASE
+def test_the_lab_gets_the_whole_input_and_gives_what_is_right(name: str, db: None) -> None:
+    values = FIGURE.data({"case": name})["values"]
+    form, _notes = form_of_link(RequestFactory().get("/en/lab/", FIGURE.lab(values)))
+    body = form.body()
+    assert (body["engine"], body.get("dtype", "float32")) == ("flash", CASES[name].call.q.dtype.name)
+    parsed = parse_run({**body, "engine": "reference"})
+    shape = parsed.spec.canonical_shape
+    arrays = {key: np.reshape(array, shape(key)) for key, array in parsed.arrays.items() if key in "qkv"}
+    found = reference(parsed.spec, parsed.arrays | arrays, ("out",))["out"]
+    np.testing.assert_allclose(found.reshape(right(name).shape), right(name), atol=1e-3)
 
 
 def test_every_mistake_is_met_by_an_input_and_two_inputs_meet_none() -> None:

@@ -381,10 +381,8 @@ class Snippet(Explorable):
             pairs += [("causal", "on"), ("alignment", "bottom_right")]
         if call.mask is None:
             return pairs
-        if isinstance(case.bias, np.ndarray):
-            return [*pairs, ("how_attn_bias", "text"), ("in_attn_bias", written(case.bias))]
-        seen = call.mask if call.mask.dtype == bool else np.isfinite(call.mask)
-        return [*pairs, ("how_attn_mask", "text"), ("in_attn_mask", written(seen))]
+        mask = np.isfinite(call.mask) if np.isinf(call.mask).any() else call.mask  # JSON knows no −∞
+        return [*pairs, ("how_attn_mask", "text"), ("in_attn_mask", written(mask))]
 
 
 def written(array: np.ndarray) -> str:
