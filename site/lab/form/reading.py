@@ -39,6 +39,16 @@ class ReadingForm(OfferingForm):
         """Remember what the uploaded files (api.models.Upload) hold; ids that were not found are dropped."""
         self.sent = list(found)
         self.state.setlist("upload", [upload.id for upload in self.sent])
+        self._name_what_was_sent()
+
+    def _name_what_was_sent(self) -> None:
+        """Nobody said what q, k and v are called, and no array is called so: then query is q, where no other
+        name begins with that letter."""
+        sent = dict.fromkeys(held["name"] for file in self.sent for held in file.arrays)
+        for array in ARRAYS:
+            alike = [name for name in sent if name[:1].lower() == array]
+            if self.text(f"{array}_name") in ("", array) and array not in sent and len(alike) == 1:
+                self.state[f"{array}_name"] = alike[0]
 
     @property
     def uses_files(self) -> bool:

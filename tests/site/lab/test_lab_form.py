@@ -348,14 +348,14 @@ def test_what_an_uploaded_array_has_beyond_the_format_is_said_of_that_array(clie
 
 
 def test_a_wrong_name_keeps_the_file_and_can_be_put_right(client):
-    names = {"query": np.ones((3, 2)), "k": np.ones((3, 2)), "v": np.ones((3, 2))}
+    names = {"rows": np.ones((3, 2)), "k": np.ones((3, 2)), "v": np.ones((3, 2))}
     response = client.post(HOME, UPLOAD | {"files": npz(**names)})
     assert response.status_code == 422
-    assert "query" in errors_by_field(response)["q_name"][0]
+    assert "rows" in errors_by_field(response)["q_name"][0]
     page = response.content.decode()
-    assert "query 3 × 2 float64" in page
+    assert "rows 3 × 2 float64" in page
     kept = re.search(r'name="upload" value="(\w+)"', page).group(1)
-    assert client.post(HOME, UPLOAD | {"upload": kept, "q_name": "query"}).status_code == 302
+    assert client.post(HOME, UPLOAD | {"upload": kept, "q_name": "rows"}).status_code == 302
 
 
 def test_a_pickled_or_missing_file_is_an_error_beside_the_field(client):

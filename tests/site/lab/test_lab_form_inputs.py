@@ -297,6 +297,20 @@ def test_a_file_goes_up_at_once_and_says_what_it_holds(client):
     assert not Run.objects.exists()
 
 
+def test_names_that_are_longer_than_a_letter_are_understood(client):
+    """query.npy, keys.npy and V.npy; but of two that could be k neither is taken."""
+    sizes = {"query": 4, "keys": 5, "V": 5}
+    files = [npy(name, np.ones((rows, 2))) for name, rows in sizes.items()]
+    page = client.post(INPUTS, {**PASTED, "source": "upload", "files": files}).content.decode()
+    named = {array: re.search(rf'name="{array}_name"[^>]*value="(\w+)"', page)[1] for array in "qkv"}
+    assert named == {"q": "query", "k": "keys", "v": "V"}
+    sent = {**PASTED, "source": "upload", "upload": re.findall(r'name="upload" value="(\w+)"', page)}
+    assert "4 queries, 5 keys" in client.post(ESTIMATE, sent).content.decode()
+    files = [npy(name, np.ones((rows, 2))) for name, rows in {**sizes, "kept": 7}.items()]
+    page = client.post(INPUTS, {**PASTED, "source": "upload", "files": files}).content.decode()
+    assert not re.search(r'name="k_name"[^>]*value="(keys|kept)"', page)
+
+
 def test_files_one_after_another_are_all_kept(client):
     kept = []
     for name in ("q", "k", "v", "q"):
