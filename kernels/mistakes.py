@@ -15,6 +15,7 @@ from kernels.spec.model import Rope
 ONLINE = ("unfinished", "block_not_rescaled")
 MASKING = ("zero_after", "added", "inverted", "finite", "plain")
 SPLITTING = ("not_transposed",)
+GROUPING = ("tiled",)
 
 
 def mixed_rope(x: Array, positions: Array, *, theta: float = 10_000.0) -> Array:
@@ -101,6 +102,20 @@ def merge_heads(parts: Array, mistake: str | None = None) -> Array:
     _known(mistake, SPLITTING)
     ordered = parts if mistake else parts.transpose(1, 0, 2)
     return np.asarray(ordered.reshape(parts.shape[1], -1))
+
+
+def expand_groups(x: Array, heads: int, mistake: str | None = None) -> Array:
+    """x [kv_heads, …] → [heads, …]: the keys, or the values, that each query head reads; head h those of
+    group ⌊h · kv_heads / heads⌋. With the ``mistake`` ``tiled`` all of x comes again and again, so that head
+    h reads those of h modulo kv_heads; the shape is the same.
+
+    ValueError for any other ``mistake``, or where ``heads`` is no multiple of kv_heads.
+    """
+    _known(mistake, GROUPING)
+    times, rest = divmod(heads, len(x))
+    if rest:
+        raise ValueError(f"{heads} query heads cannot share {len(x)} key heads evenly")
+    return np.concatenate([x] * times) if mistake else np.repeat(x, times, axis=0)
 
 
 def _known(mistake: str | None, mistakes: tuple[str, ...]) -> None:

@@ -16,6 +16,7 @@ PAGES = (
     "glossary",
     "weighted-average",
     "multi-head",
+    "mqa-gqa-mla",
     "masks",
     "self-and-cross",
     "sqrt-dk",

@@ -12,6 +12,7 @@ from kernels.arrays import generate
 from kernels.engines.reference import attend
 from kernels.linear.comparison import relative_error
 from kernels.mistakes import (
+    expand_groups,
     masked_weights,
     merge_heads,
     mixed_rope,
@@ -150,3 +151,23 @@ def test_without_the_transpose_a_head_holds_whole_rows_and_not_columns():
     for work in (lambda: split_heads(x, 2, "other"), lambda: merge_heads(x[None], "other")):
         with pytest.raises(ValueError, match="must be one of"):
             work()
+
+
+def test_groups_are_expanded_as_in_torch():
+    x = normal("groups", 3, 2, 2)
+    theirs = torch.tensor(x)
+    np.testing.assert_array_equal(expand_groups(x, 6), theirs.repeat_interleave(2, dim=0).numpy())
+    np.testing.assert_array_equal(expand_groups(x, 6, "tiled"), theirs.repeat(2, 1, 1).numpy())
+    q = torch.tensor(normal("q", 6, 2, 2))[None]
+    native = torch.nn.functional.scaled_dot_product_attention(q, theirs[None], theirs[None], enable_gqa=True)
+    ours = np.stack(
+        [
+            attend(one, k, k, scale=2**-0.5)["out"]
+            for one, k in zip(q[0].numpy(), expand_groups(x, 6), strict=True)
+        ]
+    )
+    np.testing.assert_allclose(ours, native[0].numpy(), atol=1e-14)
+    with pytest.raises(ValueError, match="cannot share"):
+        expand_groups(x, 4)
+    with pytest.raises(ValueError, match="must be one of"):
+        expand_groups(x, 6, "other")

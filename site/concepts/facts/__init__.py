@@ -50,6 +50,7 @@ from concepts.facts import (  # noqa: E402, F401  (register their facts)
     quadratic,
     scoring,
     sdpa_in_code,
+    sharing,
     soft_hard_local,
     sqrt_dk,
 )

@@ -62,6 +62,7 @@ def registry() -> dict[str, Figure]:
         quadratic,
         scoring,
         sdpa_in_code,
+        sharing,
         soft_hard_local,
         sqrt_dk,
     )
@@ -79,6 +80,7 @@ def registry() -> dict[str, Figure]:
         quadratic.FIGURE,
         *scoring.FIGURES,
         sdpa_in_code.FIGURE,
+        *sharing.FIGURES,
         *soft_hard_local.FIGURES,
         *sqrt_dk.FIGURES,
     )
