@@ -11,7 +11,7 @@ from typing import Any
 
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy
 
 from kernels.flips import SAME_LENGTHS, SINK, SOFTCAP, STEEPER, Flip, padded
 from kernels.positions import automatic_slopes
@@ -452,10 +452,6 @@ def listed(numbers: list[int], most: int = 8) -> str:
     """0, 2, 5 and so on, not all of very many."""
     text = ", ".join(str(each) for each in numbers[:most])
     return f"{text}, …" if len(numbers) > most else text or "–"
-
-
-def cells(count: int) -> str:
-    return ngettext("{count} cell", "{count} cells", count).format(count=units.whole(count))
 
 
 def shown(value: Any) -> str:

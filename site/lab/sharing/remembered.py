@@ -10,7 +10,7 @@ from django.core.paginator import Page, Paginator
 from django.db.models import CharField, QuerySet, Value
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import ngettext
 
 from api.runs import sharing as of_runs
 from api.sweeps import sharing as of_sweeps
@@ -18,6 +18,7 @@ from kernels.registry import ENGINES
 from kernels.spec import RunSpec
 from lab.runs.presentation import STATUS_NAMES, shape_sentence
 from lab.sharing.history import Entry, Kind
+from lab.sweeps import presentation
 from workers import sweeps
 from workers.artifacts import INLINE_FIELDS
 from workers.models import Kind as RowKind
@@ -26,11 +27,6 @@ from workers.models import Run, Status, Sweep
 PER_PAGE = 20
 # The pill of a sweep, in the colours of runs: all of a sweep that is over has succeeded or says so there.
 SWEEP_PILLS = {Sweep.RUNNING: Status.RUNNING, Sweep.CANCELED: Status.CANCELED, Sweep.FINISHED: "finished"}
-SWEEP_STATUSES = {
-    Sweep.RUNNING: gettext_lazy("running"),
-    Sweep.CANCELED: gettext_lazy("canceled"),
-    Sweep.FINISHED: gettext_lazy("finished"),
-}
 
 
 @dataclass(frozen=True)
@@ -107,7 +103,7 @@ def sweep_item(sweep: Sweep) -> Item:
         title=_("Sweep: {engine}").format(engine=ENGINES[engine].title if engine in ENGINES else engine),
         facts=", ".join([points, *(f"{name}" for name in sweep.vary)]),
         status=SWEEP_PILLS[status],
-        status_name=str(SWEEP_STATUSES[status]),
+        status_name=str(presentation.STATUS_NAMES[status]),
         created_at=sweep.created_at,
         href=reverse("lab:sweep", kwargs={"sweep_id": sweep.id})
         + keyed(sweep.owner and of_sweeps.share_key(sweep)),
