@@ -1,5 +1,6 @@
 """Numbers of the page on many heads."""
 
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -93,6 +94,15 @@ def every_way() -> int:
 def trees() -> int:
     """Counted, one by one."""
     return sum(is_tree(way) for way in product(range(TREE_WORDS), repeat=TREE_WORDS))
+
+
+def of_model(slug: str, what: str) -> int:
+    return int(getattr(heads_of(slug), what))
+
+
+for slug in ("bert-base", "bert-large", "llama-7b", "llama-65b", "gpt3"):
+    for what in ("width", "heads", "each"):
+        fact(f"heads-{slug}-{what}", ",")(partial(of_model, slug, what))
 
 
 @fact("heads-t5-width", ",")
