@@ -33,8 +33,10 @@ WANTED = {
     "self-and-cross": {"D1": r"three learned matrices", "D7": r"cross-attention", "E1": r"equivariance"},
     "masks": {"D6": r"top left.*bottom right"},
     "multi-head": {
-        "D2": r"concat", "D3": r"25\.8", "D4": r"Clark", "D5": r"BERT-base 768 12 64 BERT-large 1,024 16 64 LLaMA-7B 4,096 32 128 "
-        r"LLaMA-65B 8,192 64 128 GPT-3 12,288 96 128", "L9": r"head",
+        "D2": r"concat", "D3": r"25\.8", "D4": r"Clark",
+        "D5": r"BERT-base 768 12 64 BERT-large 1,024 16 64 LLaMA-7B 4,096 32 128 "
+              r"LLaMA-65B 8,192 64 128 GPT-3 12,288 96 128",
+        "L9": r"head",
     },
     "sdpa-in-code": {"C8": r"dozen lines and nine mistakes"},
     "transformer": {"A4": r"residual", "D8": r"post", "D9": r"encoder.*decoder", "D11": r"28\.4"},
