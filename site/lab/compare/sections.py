@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from concepts.figures import parts, scales
 from kernels import differences, flips
 from kernels.differences import Difference, Differences
-from kernels.spec import RunSpec
+from kernels.spec import InputSpec, RunSpec
 from lab import arrays, heatmap, png, units
 from lab.compare import cells, configurations, sources, words
 from lab.compare.chosen import ASKED, Chosen
@@ -115,9 +115,20 @@ def flip(first: Run, second: Run | None) -> dict[str, str] | None:
 def _inputs_fit(first: Run, second: Run, found: flips.Flip) -> bool:
     """Whether the inputs are those of the flip: where it replaces some, their shapes say so already."""
     rows = configurations.inputs((first, second))
-    replaced = found.spec.inputs.keys() ^ RunSpec.from_dict(first.spec).inputs.keys()
+    before, after = (RunSpec.from_dict(run.spec).inputs for run in (first, second))
+    replaced = found.spec.inputs.keys() ^ before.keys()
     allowed = replaced | ({"k", "v"} if found.kind == "heads" else set())
-    return all(not said["differs"] for row in rows if row["name"] not in allowed for said in row["said"])
+    # Of a run that has not read its inputs, or never will, the seeds are all that is known.
+    both = ((before[name], after[name]) for name in before.keys() & after.keys() - allowed)
+    return all(_can_be_same(*pair) for pair in both) and all(
+        not said["differs"] for row in rows if row["name"] not in allowed for said in row["said"]
+    )
+
+
+def _can_be_same(one: InputSpec, other: InputSpec) -> bool:
+    if one.seed is None or other.seed is None:
+        return True
+    return (one.seed, one.distribution) == (other.seed, other.distribution)
 
 
 def pickers(chosen: Chosen, query: QueryDict) -> list[dict[str, Any]]:

@@ -61,6 +61,20 @@ def matrix(shown, name):
 # --- Side by side ---------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("seed", "heading"), [(7, "Causal mask: on"), (8, "Runs beside each other")])
+def test_runs_that_have_not_begun_differ_in_one_thing_only_if_their_seeds_agree(
+    client, submit, seed, heading
+):
+    def inputs(seed):
+        return {
+            name: {"seed": seed, "shape": [1, 1, 4, 8], "distribution": "normal"} for name in ("q", "k", "v")
+        }
+
+    first, second = submit(inputs=inputs(7)), submit(inputs=inputs(seed), attention=CAUSAL)
+    shown = page(client, first, second)
+    assert text(re.search(r"<h1.*?</h1>", shown, re.DOTALL)[0]).strip() == heading
+
+
 def test_what_differs_is_named_and_what_is_the_same_is_not(client, submit, finish, seeded):
     inputs = seeded(1, 2, 6, 4)
     one = finish(submit(inputs=inputs, attention=CAUSAL))
