@@ -34,6 +34,7 @@ def carry_out(self: Task[..., None], run_id: str) -> None:
     run = runs.claim(run_id, self.request.id or "")
     if run is None:
         log.info("run %s: not claimed (taken, canceled or gone)", run_id)
+        _go_on_past(run_id)
         return
     started = time.monotonic()
     try:
@@ -49,6 +50,13 @@ def carry_out(self: Task[..., None], run_id: str) -> None:
         runs.fail(run, Status.FAILED, runs.problem("Internal error", detail, fault="platform"))
     log.info("run %s: %s in %.3f s", run.id, run.engine, time.monotonic() - started)
     _go_on(run)
+
+
+def _go_on_past(run_id: str) -> None:
+    """A point that was canceled before anybody began it has the next one after it all the same."""
+    run = Run.objects.filter(pk=run_id).first()
+    if run and run.is_terminal:
+        _go_on(run)
 
 
 def _go_on(run: Run) -> None:

@@ -254,6 +254,17 @@ def test_canceling_one_point_leaves_the_rest(sent):
     assert sent == [ids(sweep)[0], ids(sweep)[2]]
 
 
+def test_the_message_of_a_canceled_point_sends_the_next_one(sent):
+    sweep = submit(16, 32)
+    first, second = ids(sweep)
+    runs.cancel(first)
+    tasks.carry_out(first)
+    assert sent == [first, second]
+    assert statuses(sweep) == ["canceled", "queued"]
+    tasks.carry_out("gone")
+    assert sent == [first, second]
+
+
 def test_what_never_had_its_turn_is_given_back(charged, sent):
     sweep = submit(16, 32, 64)
     seconds = [run.predicted_seconds for run in sweeps.points(sweep)]
