@@ -4,6 +4,9 @@
   "use strict";
   const STEP = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
+  // A cell that was chosen while an answer was on its way, which does not know of it.
+  let late = null;
+
   const kept = (figure) => figure.querySelector("[data-cell-input]").value.split(",").map(Number);
 
   function show(figure, i, j) {
@@ -34,7 +37,9 @@
       if (on) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
     }
     show(figure, i, j);
-    if (href) remember(input.name, new URL(href).searchParams.get(input.name));
+    if (!href) return;
+    remember(input.name, new URL(href).searchParams.get(input.name));
+    if (document.querySelector(".htmx-request")) late = { figure, i, j };
   }
 
   function cellOf(figure, target) {
@@ -169,7 +174,9 @@
     for (const input of figure.querySelectorAll("input[type=number]")) {
       if (bad.has(input.id)) input.setAttribute("aria-invalid", "true"); else input.removeAttribute("aria-invalid");
     }
-    keep(figure, ...kept(figure));
+    const chosen = late?.figure === figure && figure.querySelector(`td[data-i="${late.i}"][data-j="${late.j}"] a`);
+    if (chosen) keep(figure, late.i, late.j, chosen.href); else keep(figure, ...kept(figure));
+    late = null;
     const focused = cellOf(figure, document.activeElement);
     if (focused) show(figure, ...focused);
   });

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import WIDTHS
 from tests.support import accessible
@@ -194,6 +194,24 @@ def test_slopes_fade_and_an_alignment_is_read_by_columns(
         expect(page).to_have_url(re.compile(said))
     page.locator("#translation-run a").click()
     expect(page.locator("#lab-scale")).to_have_value("4")
+
+
+def test_a_cell_that_is_chosen_while_an_answer_is_on_its_way_stays(open_page: OpenPage) -> None:
+    page = open_page("/en/concepts/before-attention/")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/figure/translation.html*", hold)
+    page.locator("#translation-by").get_by_text("each column").click()
+    expect(page.locator(".htmx-request")).to_have_count(1)
+    page.locator("#translation").get_by_role("link", name="la, Area:").click()
+    expect(page).to_have_url(re.compile("cell=1,4"))
+    held[0].continue_()
+    expect(page.locator("#translation .lines p:visible")).to_contain_text("“la” gives “Area” 0.265")
+    expect(page).to_have_url(re.compile("by=columns"))
+    expect(page).to_have_url(re.compile("cell=1,4"))
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
