@@ -25,6 +25,7 @@ PAGES = (
     "before-attention",
     "sdpa-in-code",
     "quadratic",
+    "alibi",
 )
 
 
@@ -311,6 +312,40 @@ def test_a_meter_counts_what_a_longer_text_costs(open_page: OpenPage, width: int
     page.locator("#meter-run a").click()
     expect(page.locator("#lab-q_len")).to_have_value("1024")
     expect(page.locator("#lab-causal")).to_be_checked()
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_slopes_leave_windows_and_a_sign_turns_them_over(
+    open_page: OpenPage, width: int, javascript: bool
+) -> None:
+    page = open_page("/en/concepts/alibi/", width=width, javascript=javascript)
+    status, row = page.locator("#penalty-status"), page.locator("#row")
+
+    def compute(figure: str) -> None:
+        if not javascript:
+            page.locator(f"#{figure}").get_by_role("button", name="Compute").click()
+
+    expect(status).to_contain_text("6 of 8 heads give 99")
+    page.locator("#penalty-tokens").fill("1024")
+    compute("penalty")
+    expect(status).to_contain_text("7 of 8 heads")
+    page.locator("#penalty-heads").fill("12")
+    compute("penalty")
+    expect(page.locator("#penalty").get_by_role("row", name="9 0.7071 7")).to_be_visible()
+    row.get_by_label("both sides").check()
+    compute("row")
+    page.locator("#row-query").fill("5")
+    compute("row")
+    expect(page.locator("#row-status")).to_contain_text("stands 3 from query 5")
+    row.get_by_label("without a mask").check()
+    compute("row")
+    expect(page.locator("#row-status")).to_contain_text("What comes later gains")
+    for said in ("tokens=1024", "heads=12", "form=signed", "query=5"):
+        expect(page).to_have_url(re.compile(said))
+    page.locator("#row-run a").click()
+    expect(page.locator("#lab-alibi_slopes")).to_have_value("auto")
+    expect(page.locator("#lab-causal")).not_to_be_checked()
 
 
 @accessible.LOOKS

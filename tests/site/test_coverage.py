@@ -43,7 +43,11 @@ WANTED = {
     "gpt-and-bert": {"D10": r"next token"},
     "positions": {"E2": r"10,?000", "E3": r"learned", "E12": r"segment"},
     "rope": {"E4": r"relative", "E5": r"interleaved|pairing", "L10": r"rotat"},
-    "alibi": {"E6": r"1/256", "E7": r"extrapolat"},
+    "alibi": {
+        "E6": r"1/2, 1/4, 1/8 and so on to 1/256.*power of two below.*0\.7071, 0\.3536, 0\.1768, 0\.0884",
+        "E7": r"sinusoidal.*rises the first Transformer.*learned.*no vector BERT.*T5 bias.*600 tokens.*"
+              r"LLaMA, Qwen.*ALiBi.*flat.*BLOOM.*MPT.*none.*Jamba",
+    },
     "long-context": {"E8": r"interpolation", "E9": r"82,68\d", "E10": r"YaRN", "E11": r"dynamic"},
     "quadratic": {"F1": r"quadratic|four times", "F2": r"sparse", "K8": r"linear"},
     "memory-hierarchy": {"H1": r"32 MiB", "H2": r"192 KB", "H4": r"traffic", "L7": r"roofline|intensity"},

@@ -41,6 +41,7 @@ def fact(name: str, format: str = "") -> Callable[[Callable[[], Any]], Callable[
 
 
 from concepts.facts import (  # noqa: E402, F401  (register their facts)
+    alibi,
     average,
     before_attention,
     by_hand,

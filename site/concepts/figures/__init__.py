@@ -51,6 +51,7 @@ class Links:
 
 def registry() -> dict[str, Figure]:
     from concepts.figures import (
+        alibi,
         average,
         before_attention,
         by_hand,
@@ -68,6 +69,7 @@ def registry() -> dict[str, Figure]:
     )
 
     figures = (
+        *alibi.FIGURES,
         average.FIGURE,
         *before_attention.FIGURES,
         by_hand.FIGURE,
