@@ -40,6 +40,11 @@ def fraction(slope: float) -> str:
     return f"1/{over:.0f}" if over == round(over) else f"{slope:.4f}"
 
 
+def little(share: float) -> str:
+    """In per cent, and no more of what is next to nothing."""
+    return percent(share) if share >= 0.0005 else _("< 0.1\u202f%")
+
+
 class Penalty(Plotted):
     name = "penalty"
     title = gettext_lazy("The figure: a slope for each head, and its window")
@@ -91,7 +96,7 @@ class Penalty(Plotted):
                 str(number),
                 fraction(slope),
                 f"{nearest(slope, SHARE):,}",
-                percent(beyond(slope, values["tokens"])),
+                little(beyond(slope, values["tokens"])),
             )
             for number, slope in self.listed(values)
         ]
@@ -112,7 +117,7 @@ class Penalty(Plotted):
             "which": self.chosen(values),
             "slope": fraction(slope),
             "window": f"{nearest(slope, SHARE):,}",
-            "beyond": percent(beyond(slope, values["tokens"])),
+            "beyond": little(beyond(slope, values["tokens"])),
         }
 
     def numbers(self, values: Values) -> dict[str, Any]:
@@ -179,11 +184,10 @@ class Row(Explorable):
         framed[:, values["far"] - 1] = True
         title = _("Weights of the query")
         note = _("a row for each head and its slope; the key that matches is framed")
+        table = grids.weights(title, weights.round(2), names, keys, has_sums=False, outlined=framed)
         return format_html(
-            '<div class="outputs">{}{}</div>',
-            grids.panel(
-                title, grids.weights(title, weights, names, keys, has_sums=False, outlined=framed), note
-            ),
+            '{}<div class="outputs">{}</div>',
+            grids.panel(title, table, note),
             grids.panel(_("Added to the scores"), self.bias_table(values, names, keys)),
         )
 
@@ -245,7 +249,7 @@ class Row(Explorable):
 
 
 def bias_text(value: float) -> str:
-    return show(value, 2) if math.isfinite(value) else "−∞"
+    return show(round(value, 3), 3) if math.isfinite(value) else "−∞"
 
 
 def mask_text(added: np.ndarray) -> str:
