@@ -56,7 +56,7 @@ class Penalty(Plotted):
 
     def chosen(self, values: Values) -> int:
         """From 1; the last head, where there are not as many."""
-        return min(values["which"], values["heads"])
+        return int(min(values["which"], values["heads"]))
 
     def listed(self, values: Values) -> list[tuple[int, float]]:
         """Some of the heads, evenly from the first to the last, and the chosen one: (number, slope)."""
