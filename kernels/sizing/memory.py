@@ -117,14 +117,23 @@ def memory(model: Model, load: Workload) -> Memory:
 
 def per_gpu_bytes(model: Model, load: Workload) -> int:
     """What the fullest of ``load.gpus`` holds: heads are shared out whole, a latent is on every GPU."""
-    shared = weight_bytes(model, load.weights) + _logits(model, load)
-    return (
-        ceil_div(shared, load.gpus)
-        + total_bytes(model, load.cache, load.length, load.batch, encoder_len=load.encoded, gpus=load.gpus)
-        + _activations(model, load, load.gpus)
-        + _scores(model, load, load.gpus)
-        + load.overhead_bytes
-    )
+    return sum(per_gpu_parts(model, load).values())
+
+
+def per_gpu_parts(model: Model, load: Workload) -> dict[str, int]:
+    """The same by part, which are called as those of ``Memory``; states are counted to the cache."""
+    logits = _logits(model, load)
+    mine = ceil_div(logits, load.gpus)
+    return {
+        "weights": ceil_div(weight_bytes(model, load.weights) + logits, load.gpus) - mine,
+        "cache": total_bytes(
+            model, load.cache, load.length, load.batch, encoder_len=load.encoded, gpus=load.gpus
+        ),
+        "activations": _activations(model, load, load.gpus),
+        "logits": mine,
+        "scores": _scores(model, load, load.gpus),
+        "overhead": load.overhead_bytes,
+    }
 
 
 @lru_cache(maxsize=64)

@@ -29,17 +29,23 @@ def current_book() -> Book:
     return book(get_language() or "en")
 
 
-def links_of(figure: str, page: Page | None, state: Mapping[str, str]) -> Links:
+def origin_of(request: HttpRequest) -> str:
+    """The scheme and host of this site, as the reader has called it."""
+    return request.build_absolute_uri("/").rstrip("/")
+
+
+def links_of(figure: str, page: Page | None, state: Mapping[str, str], origin: str) -> Links:
     """Where `figure` lives: on a concept page, or on the home page."""
     if page is None:
-        home = reverse("concepts:home")
-        return Links(home, reverse("concepts:home-figure", args=[figure, "html"]), reverse("lab:home"))
+        home, lab = reverse("concepts:home"), reverse("lab:home")
+        return Links(home, reverse("concepts:home-figure", args=[figure, "html"]), lab, origin=origin)
     return Links(
         reverse("concepts:concept", args=[page.slug]),
         reverse("concepts:figure", args=[page.slug, figure, "html"]),
         reverse("lab:home"),
         others=carried(page, state, but=figure),
         has_run=figure in page.runs,
+        origin=origin,
     )
 
 
@@ -56,7 +62,7 @@ def state_of(request: HttpRequest) -> dict[str, str]:
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    figure = render_figure("compass", "", state_of(request), None)
+    figure = render_figure("compass", "", state_of(request), None, origin_of(request))
     return render(request, "concepts/home.html", {"book": current_book(), "figure": figure})
 
 
@@ -101,24 +107,24 @@ def _place(request: HttpRequest, piece: Piece, state: Mapping[str, str], page: P
         return asks.render(piece, state, home, carried(page, state, but=piece.field))
     if isinstance(piece, Check):
         return embed.render(request, piece.slug, piece.case, reverse("concepts:concept", args=[page.slug]))
-    return render_figure(piece.figure, piece.part, state, page)
+    return render_figure(piece.figure, piece.part, state, page, origin_of(request))
 
 
-def render_figure(name: str, part: str, state: Mapping[str, str], page: Page | None) -> str:
+def render_figure(name: str, part: str, state: Mapping[str, str], page: Page | None, origin: str) -> str:
     """The part of a figure; kept for the states that are asked for most, since it depends on nothing else."""
     items = tuple(state.items())
     language = get_language() or ""
     if sum(len(key) + len(value) for key, value in items) > CACHED_QUERY:
-        return FIGURES[name].render(state, links_of(name, page, state), part)
-    return _rendered(name, part, items, page and page.slug, language)
+        return FIGURES[name].render(state, links_of(name, page, state, origin), part)
+    return _rendered(name, part, items, slug=page and page.slug, origin=origin, language=language)
 
 
 @lru_cache(maxsize=128)
 def _rendered(
-    name: str, part: str, items: tuple[tuple[str, str], ...], slug: str | None, language: str
+    name: str, part: str, items: tuple[tuple[str, str], ...], *, slug: str | None, origin: str, language: str
 ) -> str:
     state = dict(items)
-    return FIGURES[name].render(state, links_of(name, _page(slug) if slug else None, state), part)
+    return FIGURES[name].render(state, links_of(name, _page(slug) if slug else None, state, origin), part)
 
 
 @require_safe
@@ -128,7 +134,7 @@ def figure(request: HttpRequest, name: str, form: str, slug: str | None = None) 
     owned = page.figures if page else {"compass"}
     if name not in owned:
         raise Http404(name)
-    answer = FORMS[form](request, FIGURES[name], links_of(name, page, state_of(request)))
+    answer = FORMS[form](request, FIGURES[name], links_of(name, page, state_of(request), origin_of(request)))
     patch_vary_headers(answer, ["HX-Request"])
     return answer
 

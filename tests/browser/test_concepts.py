@@ -26,6 +26,7 @@ PAGES = (
     "sdpa-in-code",
     "quadratic",
     "alibi",
+    "inference-memory",
 )
 
 

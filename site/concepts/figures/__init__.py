@@ -38,7 +38,8 @@ class Figure(Protocol):
 
 @dataclass(frozen=True)
 class Links:
-    """Where a figure lives: the page that shows it, the fragment that refreshes it, and the lab."""
+    """Where a figure lives: the page that shows it, the fragment that refreshes it, and the lab; `origin` is
+    the scheme and host that they are under, for commands that are copied."""
 
     page: str
     fragment: str
@@ -47,6 +48,7 @@ class Links:
     others: tuple[tuple[str, str], ...] = ()
     #: whether the page also has the part that leads to the lab
     has_run: bool = True
+    origin: str = ""
 
 
 def registry() -> dict[str, Figure]:
@@ -56,6 +58,7 @@ def registry() -> dict[str, Figure]:
         before_attention,
         by_hand,
         compass,
+        fit,
         masks,
         multi_head,
         parse,
@@ -74,6 +77,7 @@ def registry() -> dict[str, Figure]:
         *before_attention.FIGURES,
         by_hand.FIGURE,
         compass.FIGURE,
+        fit.FIGURE,
         masks.FIGURE,
         masks.ALIGNMENT,
         *multi_head.FIGURES,

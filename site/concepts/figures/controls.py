@@ -165,6 +165,13 @@ class Choice(Control[str]):
 
 
 @dataclass(frozen=True)
+class Menu(Choice):
+    """One of many."""
+
+    template = "menu"
+
+
+@dataclass(frozen=True)
 class Switch(Control[bool]):
     """Yes or no."""
 

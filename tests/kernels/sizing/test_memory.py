@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kernels.sizing.hf_config import read_config
-from kernels.sizing.memory import Workload, memory, per_gpu_bytes
+from kernels.sizing.memory import Workload, memory, per_gpu_bytes, per_gpu_parts
 from kernels.sizing.models import read_model
 from kernels.sizing.storage import cache_format, weight_format
 
@@ -80,3 +80,15 @@ def test_quantised_weights_take_less(dtype):
 def test_a_model_with_nothing_but_a_cache_can_be_sized():
     model = read_config({"num_hidden_layers": 4, "num_attention_heads": 4, "head_dim": 16}).model
     assert memory(model, Workload(10)).cache == 4 * 2 * 4 * 16 * 2 * 10
+
+
+@pytest.mark.parametrize("gpus", [1, 3, 8])
+def test_the_parts_of_a_gpu_are_those_of_all_by_their_number(gpus):
+    load = Workload(1000, batch=3, q_len=None, all_logits=True, has_scores=True, gpus=gpus, overhead_bytes=77)
+    parts, whole = per_gpu_parts(LLAMA_8B, load), memory(LLAMA_8B, load)
+    assert sum(parts.values()) == per_gpu_bytes(LLAMA_8B, load) == whole.per_gpu
+    assert parts["overhead"] == 77
+    assert abs(parts["weights"] - whole.weights / gpus) <= 1
+    assert abs(parts["logits"] - whole.logits / gpus) <= 1
+    if gpus != 3:  # of whose heads one GPU has more
+        assert (parts["cache"], parts["scores"]) == (whole.cache / gpus, whole.scores / gpus)

@@ -15,7 +15,7 @@ from kernels.sizing.memory import Workload
 from kernels.sizing.models import models, read_model
 from kernels.sizing.roofline import bound, decode, flops, prefill, traffic_of
 from kernels.sizing.storage import cache_format
-from kernels.sizing.training import gpu_hours, training_flops
+from kernels.sizing.training import gpu_hours, training_bytes, training_flops
 from kernels.sizing.weights import weigh
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
@@ -335,6 +335,11 @@ def test_training_gpt_3():
     spent = training_flops(weigh(read_model("gpt3").model).params, 300_000_000_000)
     assert f"{spent:.2e}" == "3.14e+23"
     assert f"{gpu_hours(spent, find_gpu('a100-40'), utilisation=0.4) / 1e6:.1f}" == "0.7"
+
+
+def test_training_takes_sixteen_bytes_to_a_parameter():
+    """Rajbhandari et al. 2020, §3.1: 24 GB for the 1.5 billion of GPT-2, in 16 bits a weight of 3 GB."""
+    assert training_bytes(1_500_000_000) == 24 * 10**9
 
 
 def test_a_prompt_is_bound_by_arithmetic_and_decoding_by_memory():
