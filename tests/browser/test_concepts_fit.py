@@ -1,4 +1,4 @@
-"""A reader asks what fits: sets the figure, follows an example and a card, and is told how long a text may be."""
+"""What fits: a reader sets the figure, follows an example and a card, and is told how long a text may get."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def test_a_reader_finds_what_fits(open_page: OpenPage, width: int, javascript: b
     expect(status).to_contain_text("needs 18.00 GB (16.76 GiB), and the card has 24 GB: it fits")
     page.locator("#fit-batch").fill("64")
     compute()
-    expect(status).to_contain_text("27.86 GB are missing; up to 775 tokens would fit")
+    expect(status).to_contain_text("27.86 GB are missing; up to 775 tokens each would fit")
     figure.locator("#fit-cache").get_by_label("4", exact=True).check()
     figure.locator("#fit-weights").get_by_label("4", exact=True).check()
     compute()

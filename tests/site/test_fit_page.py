@@ -93,7 +93,7 @@ def test_a_card_of_several_has_its_share_and_what_is_set_aside_whole() -> None:
     [
         (USUAL, "needs 18.00 GB (16.76 GiB), and the card has 24 GB: it fits, 6.00 GB are left, and up to"
                 " 49,887 tokens would fit."),
-        ({"batch": "64"}, "27.86 GB are missing; up to 775 tokens would fit."),
+        ({"batch": "64"}, "27.86 GB are missing; up to 775 tokens each would fit."),
         ({"model": "llama-2-70b", "gpu": "a100-80-sxm"}, "60.70 GB are missing, and no length fits."),
         ({"model": "llama-2-70b", "gpu": "a100-80-sxm", "cards": "2"},
          "on each of 2 cards, which have 80 GB: it fits, 8.95 GB are left"),

@@ -301,12 +301,13 @@ class FitChecker(Explorable):
             cards,
         )
         if found.left >= 0:
-            verdict = _("it fits, %(left)s GB are left, and up to %(longest)s tokens would fit.")
+            verdict = _("it fits, %(left)s GB are left, and up to %(reach)s would fit.")
         elif found.longest:
-            verdict = _("%(left)s GB are missing; up to %(longest)s tokens would fit.")
+            verdict = _("%(left)s GB are missing; up to %(reach)s would fit.")
         else:
             verdict = _("%(left)s GB are missing, and no length fits.")
         texts = ngettext("a text", "%(count)s texts", values["batch"])
+        reach = ngettext("%(found)s tokens", "%(found)s tokens each", values["batch"])
         return f"{needs} {verdict}" % {
             "model": models()[values["model"]].title,
             "texts": texts % {"count": f"{values['batch']:,}"},
@@ -316,7 +317,7 @@ class FitChecker(Explorable):
             "gib": gib(found.needed),
             "have": gb(found.gpu.memory_bytes),
             "left": gb(abs(found.left)),
-            "longest": at_most(found.longest, MAX_LEN),
+            "reach": reach % {"found": at_most(found.longest, MAX_LEN)},
         }
 
     def numbers(self, values: Values) -> dict[str, Any]:
