@@ -7,7 +7,7 @@ answers: it is one question, asked in two places.
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -100,7 +100,7 @@ class Answer:
 
     @cached_property
     def cards(self) -> tuple[Fit, ...]:
-        return which_fit(self.model, replace(self.load, gpus=1))
+        return which_fit(self.model, self.load)
 
 
 def answer(values: Values) -> Answer:
