@@ -114,7 +114,7 @@ def test_the_question_is_turned_round() -> None:
 
 
 def test_examples_show_both_and_lead_to_themselves() -> None:
-    usual = {one.name: one.usual for one in FIGURE.controls}
+    usual = FIGURE.usual
     fits = [answer({**usual, **changed}).left >= 0 for changed in EXAMPLES]
     assert fits == [True, False, True, False, True, True, False, False, True, True]
     html = FIGURE.view(values(model="mixtral-8x7b", step="all"), LINKS)

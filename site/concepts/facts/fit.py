@@ -64,7 +64,7 @@ say("logits-all-gib", ".2f", lambda: memory(LLAMA, PROMPT).logits / GIB)
 
 # -- the figure as it opens, and what its links show ---------------------------------------------------------
 
-USUAL = {one.name: one.usual for one in FIGURE.controls}
+USUAL = FIGURE.usual
 
 
 def shown(**changed: object) -> dict[str, object]:

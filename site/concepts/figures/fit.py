@@ -127,9 +127,7 @@ class FitChecker(Explorable):
             "rtx-4090",
             tuple((slug, gpu.title) for slug, gpu in gpus().items()),
         ),
-        Choice(
-            "cards", gettext_lazy("Cards that share it"), "1", tuple((n, n) for n in ("1", "2", "4", "8"))
-        ),
+        Choice("cards", gettext_lazy("Cards that share it"), "1", tuple((n, n) for n in CARDS)),
         Choice(
             "weights",
             gettext_lazy("Bits of a weight"),
@@ -161,6 +159,11 @@ class FitChecker(Explorable):
         Number("batch", gettext_lazy("Texts at a time"), 1, 1, 4096, is_log=True),
         Number("aside", gettext_lazy("Set aside on each card"), ASIDE, 0, 40, step=0.1, unit="GB"),
     )
+
+    @property
+    def usual(self) -> dict[str, Any]:
+        """The values that the page opens with."""
+        return {one.name: one.usual for one in self.controls}
 
     # --- What it says ---------------------------------------------------------------------------
 
@@ -230,10 +233,9 @@ class FitChecker(Explorable):
         return grids.framed(parts.listing(caption, (_("what fits"), ""), rows), caption)
 
     def examples(self, links: Links) -> SafeString:
-        usual = {one.name: one.usual for one in self.controls}
         rows = []
         for changed in EXAMPLES:
-            values = {**usual, **changed}
+            values = {**self.usual, **changed}
             found = answer(values)
             sizes = {"need": gb(found.needed), "have": gb(found.gpu.memory_bytes)}
             rows.append(
@@ -256,12 +258,9 @@ class FitChecker(Explorable):
         }
         if values["batch"] > 1:
             return _("%(told)s, %(batch)s texts") % {"told": told, "batch": values["batch"]}
-        if values["n"] != self.usual("n"):
+        if values["n"] != self.usual["n"]:
             return _("%(told)s, %(n)s tokens") % {"told": told, "n": f"{values['n']:,}"}
         return told
-
-    def usual(self, name: str) -> Any:
-        return next(one.usual for one in self.controls if one.name == name)
 
     def cards(self, values: Values, found: Answer, links: Links) -> SafeString:
         rows = []
