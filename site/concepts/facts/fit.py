@@ -5,14 +5,14 @@ from dataclasses import replace
 from functools import partial
 
 from concepts.facts import fact
-from concepts.figures.fit import ASIDE, FIGURE, GB, GIB, answer, attention_of
+from concepts.figures.fit import ASIDE, FIGURE, answer, attention_of
 from kernels.sizing.gpus import gpus
 from kernels.sizing.inverse import most_sequences
 from kernels.sizing.kv_cache import kv_cache, token_bytes
 from kernels.sizing.layers import Attention, Model
 from kernels.sizing.memory import Workload, memory
 from kernels.sizing.models import read_model
-from kernels.sizing.storage import SIXTEEN, WEIGHT_FORMATS, cache_format, weight_format
+from kernels.sizing.storage import GB, GIB, SIXTEEN, WEIGHT_FORMATS, cache_format, weight_format
 from kernels.sizing.training import BYTES_TO_A_PARAMETER, training_bytes
 from kernels.sizing.weights import Weights, weigh
 

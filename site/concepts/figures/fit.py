@@ -40,7 +40,7 @@ CARDS = ("1", "2", "4", "8")
 MOST_CARDS = int(CARDS[-1])
 ASIDE = 1.4  # GB: the 1,343 MiB that [@hfanatomy] found taken on a V100 before any model was loaded
 COUNTED_AS = ("weights", "cache", "activations", "logits", "overhead")
-STEPS = {
+STEPS: dict[str, dict[str, Any]] = {
     "token": {"q_len": 1},
     "prompt": {"q_len": "len"},
     "all": {"q_len": "len", "logits": "all"},
@@ -237,12 +237,11 @@ class FitChecker(Explorable):
         for changed in EXAMPLES:
             values = {**self.usual, **changed}
             found = answer(values)
-            sizes = {"need": gb(found.needed), "have": gb(found.gpu.memory_bytes)}
             rows.append(
                 (
                     format_html('<a href="{}">{}</a>', self.address(links, values), self.named(values)),
                     cards_named(int(values["cards"]), found.gpu),
-                    _("%(need)s of %(have)s") % sizes,
+                    gb(found.needed),
                     _("yes") if found.left >= 0 else _("no"),
                 )
             )

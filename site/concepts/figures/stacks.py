@@ -19,7 +19,7 @@ EDGE = 4.0  # on both sides
 TOP, DEEP = 30.0, 44.0  # of the frame that is the limit
 INSET = 4.0  # of the pieces in it
 ROOM = 14.0  # that a number needs
-HALF = 150.0  # of a line of text, about
+LETTER = 7.8  # of a letter, about
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def svg(stack: Stack, label: str) -> SafeString:
 def document(stack: Stack, label: str) -> SafeString:
     return format_html(
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}"'
-        ' font-family="sans-serif" font-size="13" role="img"><title>{2}</title>'
+        ' font-family="sans-serif" font-size="15" role="img"><title>{2}</title>'
         '<rect width="{0}" height="{1}" fill="#ffffff"/>{3}</svg>',
         f"{WIDTH:g}",
         f"{HEIGHT:g}",
@@ -148,7 +148,7 @@ def words(stack: Stack) -> SafeString:
 
 def line(text: str, x: float, y: float) -> SafeString:
     """A text that ends at x, or begins there where there is no room before it."""
-    starts = x < HALF
+    starts = x < LETTER * len(text)
     return format_html(
         '<text class="words" x="{}" y="{}" text-anchor="{}">{}</text>',
         f"{x:.1f}",
