@@ -145,6 +145,9 @@ class FitChecker(Explorable):
             "float16",
             (("float16", "16"), ("fp8_e4m3", "8"), ("int4", "4")),
         ),
+        Number("n", gettext_lazy("Tokens of a text"), 4096, 1, 1_048_576, is_log=True),
+        Number("batch", gettext_lazy("Texts at a time"), 1, 1, 4096, is_log=True),
+        Number("aside", gettext_lazy("Set aside"), ASIDE, 0, 40, step=0.1, unit="GB"),
         Choice(
             "step",
             gettext_lazy("Computed at once"),
@@ -155,9 +158,6 @@ class FitChecker(Explorable):
                 ("all", gettext_lazy("the whole text, all logits")),
             ),
         ),
-        Number("n", gettext_lazy("Tokens of a text"), 4096, 1, 1_048_576, is_log=True),
-        Number("batch", gettext_lazy("Texts at a time"), 1, 1, 4096, is_log=True),
-        Number("aside", gettext_lazy("Set aside on each card"), ASIDE, 0, 40, step=0.1, unit="GB"),
     )
 
     @property
@@ -180,12 +180,12 @@ class FitChecker(Explorable):
         )
 
     def stack(self, values: Values, found: Answer) -> stacks.Stack:
-        above = _("%(card)s: %(size)s GB") % {"card": found.gpu.title, "size": gb(found.gpu.memory_bytes)}
+        above = _("%(card)s: %(size)s GB") % {"card": found.gpu.title, "size": capacity(found.gpu)}
         if int(values["cards"]) > 1:
             above = _("one of %(count)s %(card)s: %(size)s GB") % {
                 "count": values["cards"],
                 "card": found.gpu.title,
-                "size": gb(found.gpu.memory_bytes),
+                "size": capacity(found.gpu),
             }
         below = _("needed: %(size)s GB") % {"size": gb(found.needed)}
         sizes = [float(found.sizes[name]) for name in COUNTED_AS]
@@ -267,7 +267,7 @@ class FitChecker(Explorable):
             count = min(fit.count or MOST_CARDS, MOST_CARDS)
             href = self.address(links, values, gpu=fit.gpu.slug, cards=str(count))
             name = format_html('<a href="{}">{}</a>', href, fit.gpu.title)
-            rows.append((name, gb(fit.gpu.memory_bytes), fewest(fit)))
+            rows.append((name, capacity(fit.gpu), fewest(fit)))
         caption = _("How many of each card it takes; a link sets the figure")
         heads = (_("card"), _("GB of one"), _("fewest"))
         return grids.framed(parts.listing(caption, heads, rows), caption)
@@ -313,7 +313,7 @@ class FitChecker(Explorable):
             "cards": cards,
             "need": gb(found.needed),
             "gib": gib(found.needed),
-            "have": gb(found.gpu.memory_bytes),
+            "have": capacity(found.gpu),
             "left": gb(abs(found.left)),
             "reach": reach % {"found": at_most(found.longest, MAX_LEN)},
         }
@@ -408,6 +408,11 @@ def at_most(found: int, limit: int) -> str:
     return _("%(found)s or more") % {"found": f"{found:,}"} if found == limit else f"{found:,}"
 
 
+def capacity(gpu: Gpu) -> str:
+    """Gigabytes that a card is sold with."""
+    return show(gpu.memory_gb, 1)
+
+
 def gb(size: float) -> str:
     return amount(size / GB)
 
@@ -418,7 +423,7 @@ def gib(size: float) -> str:
 
 def amount(value: float) -> str:
     """With two decimals; of what they cannot show, that it is less."""
-    return "<\u202f0.01" if 0 < value < 0.005 else show(value, 2)
+    return "<\u202f0.01" if 0 < value < 0.005 else f"{value:,.2f}"
 
 
 def percent(share: float) -> str:
