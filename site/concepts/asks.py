@@ -15,6 +15,8 @@ from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from concepts import strict
+
 PREFIX = "ask-"
 KEYS = {"question", "answer", "within", "unit", "wrong", "choices", "hint", "why"}
 MAX_TYPED = 40
@@ -69,7 +71,7 @@ class Verdict:
 def read(name: str, text: str, to_html: Callable[[str], str]) -> Ask:
     """The question of a block. `to_html` is how sentences of this page become HTML. Raises AskError."""
     try:
-        found = yaml.safe_load(text)
+        found = strict.read(text)
     except yaml.YAMLError as error:
         raise AskError(str(error).replace("\n", " ")) from error
     if not isinstance(found, dict) or "question" not in found:

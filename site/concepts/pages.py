@@ -16,6 +16,7 @@ from django.conf import settings
 from django.utils.translation import override
 
 from classroom.checks import library
+from concepts import strict
 from concepts.asks import Ask
 from concepts.errors import ContentError
 from concepts.figures import registry
@@ -113,7 +114,7 @@ class Book:
 
 def _yaml(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return strict.read(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         raise ContentError(str(path), mark.line + 1 if mark else 1, str(error)) from error
@@ -187,7 +188,7 @@ def load_page(path: Path, listed: Mapping[str, Entry], terms: Mapping[str, Term]
     if not match:
         raise ContentError(path.name, 1, "a page starts with front matter between two lines of ---")
     try:
-        front = yaml.safe_load(match[1])
+        front = strict.read(match[1])
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         raise ContentError(path.name, mark.line + 2 if mark else 1, str(error)) from error

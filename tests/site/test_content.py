@@ -159,6 +159,7 @@ def test_the_bibliography_is_complete() -> None:
         ("covers: [C1]\n", "", 1, "lacks covers"),
         ("covers:", "colour: red\ncovers:", 5, "unknown key colour"),
         ("covers: [C1]", "covers: [C1", 6, "expected"),
+        ("covers: [C1]", "covers: [C1]\ncovers: [C2]", 6, "covers is there twice"),
         ("---\ntitle", "title", 1, "front matter"),
     ],
 )
