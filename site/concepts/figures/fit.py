@@ -145,9 +145,9 @@ class FitChecker(Explorable):
             "float16",
             (("float16", "16"), ("fp8_e4m3", "8"), ("int4", "4")),
         ),
-        Number("n", gettext_lazy("Tokens of a text"), 4096, 1, 1_048_576, is_log=True),
-        Number("batch", gettext_lazy("Texts at a time"), 1, 1, 4096, is_log=True),
-        Number("aside", gettext_lazy("Set aside"), ASIDE, 0, 40, step=0.1, unit="GB"),
+        Number("n", gettext_lazy("Tokens, n"), 4096, 1, 1_048_576, is_log=True),
+        Number("batch", gettext_lazy("Texts, B"), 1, 1, 4096, is_log=True),
+        Number("aside", gettext_lazy("Set aside, O"), ASIDE, 0, 40, step=0.1, unit="GB"),
         Choice(
             "step",
             gettext_lazy("Computed at once"),
