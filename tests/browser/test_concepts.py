@@ -19,6 +19,7 @@ PAGES = (
     "mqa-gqa-mla",
     "masks",
     "self-and-cross",
+    "gpt-and-bert",
     "sqrt-dk",
     "scoring",
     "soft-hard-local",

@@ -47,7 +47,7 @@ def other_value(control: Control) -> object:
     if isinstance(control, Switch):
         return not control.usual
     if isinstance(control, Words):
-        return ("one", "other")
+        return ("one", "other")[: control.most]
     if isinstance(control, Cells | Cell):
         return ((1, 2), (3, 1)) if isinstance(control, Cells) else (control.rows, control.columns)
     assert isinstance(control, Matrix)

@@ -16,6 +16,7 @@ from django.utils.functional import Promise
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from concepts.figures import parts
 from concepts.figures.numbers import MatrixInput, Rows, plain, read_matrix, show, to_json
@@ -206,7 +207,11 @@ class Words(Control[tuple[str, ...]]):
         kept = tuple(word[: self.longest] for word in words[: self.most])
         if kept == words:
             return Reading(kept, text[:200])
-        told = _("At most %(most)d words of %(longest)d letters fit; the figure shows what fits.")
+        told = ngettext(
+            "%(most)d word of at most %(longest)d letters fits; the figure shows what fits.",
+            "At most %(most)d words of %(longest)d letters fit; the figure shows what fits.",
+            self.most,
+        )
         return Reading(kept, text[:200], {"": told % {"most": self.most, "longest": self.longest}})
 
     def write(self, value: tuple[str, ...]) -> str:

@@ -12,6 +12,8 @@ from concepts.figures.numbers import show
 from concepts.figures.scales import ink, score_class, sequential, weight_class
 
 NOT_A_NUMBER = "NaN"
+SHUT = "–"  # in the place of a weight that a mask does not allow
+ICON = 40.0  # width and height of a mask as a sign
 
 
 def query_heads(count: int) -> list[SafeString]:
@@ -49,15 +51,19 @@ def weights(
     digits: int = 2,
     has_sums: bool = True,
     outlined: np.ndarray | None = None,
+    allowed: np.ndarray | None = None,
 ) -> SafeString:
-    """Numbers from 0 to 1 [rows, columns], and what each row adds up to. NaN is written as such. `outlined`:
-    which cells have a frame, as booleans."""
+    """Numbers from 0 to 1 [rows, columns], and what each row adds up to. NaN is written as such. As booleans:
+    which cells are `outlined` with a frame, and which a mask has `allowed`."""
     marked = np.zeros(values.shape, dtype=bool) if outlined is None else outlined
+    seen = np.ones(values.shape, dtype=bool) if allowed is None else allowed
     rows = []
-    for row, marks in zip(values, marked.tolist(), strict=True):
+    for row, marks, opens in zip(values, marked.tolist(), seen.tolist(), strict=True):
         cells = [
             parts.cell(written(x, digits), heat=heat_of(x), extra="painted" if mark else "")
-            for x, mark in zip(row.tolist(), marks, strict=True)
+            if is_open
+            else parts.cell(SHUT, extra="shut")
+            for x, mark, is_open in zip(row.tolist(), marks, opens, strict=True)
         ]
         if has_sums:
             cells.append(parts.cell(written(round(float(row.sum()), 9), digits), extra="sum"))
@@ -91,11 +97,39 @@ def heat_of(value: float) -> str:
     return "" if np.isnan(value) else weight_class(value)
 
 
-def shaded(values: np.ndarray, digits: int = 2) -> list[list[tuple[str, str, str]]]:
-    """Numbers from 0 to 1 as cells of `picture`."""
+def icon(allowed: np.ndarray) -> SafeString:
+    """A mask as a small sign: a square for each pair, full where it is open."""
+    step = ICON / max(allowed.shape)
+    squares = [
+        format_html(
+            '<rect x="{0}" y="{1}" width="{2}" height="{2}" fill="currentColor" fill-opacity="{3}"/>',
+            f"{step * j + 0.5:.2f}",
+            f"{step * i + 0.5:.2f}",
+            f"{step - 1:.2f}",
+            "0.85" if is_open else "0.12",
+        )
+        for i, row in enumerate(allowed.tolist())
+        for j, is_open in enumerate(row)
+    ]
+    return format_html(
+        '<svg class="mask-icon" viewBox="0 0 {0} {0}" width="{0}" height="{0}" aria-hidden="true">{1}</svg>',
+        f"{ICON:g}",
+        parts.join(squares),
+    )
+
+
+def shaded(
+    values: np.ndarray, digits: int = 2, allowed: np.ndarray | None = None
+) -> list[list[tuple[str, str, str]]]:
+    """Numbers from 0 to 1 as cells of `picture`; `allowed` as in `weights`."""
+    seen = np.ones(values.shape, dtype=bool) if allowed is None else allowed
     return [
-        [(show(x, digits), shade.hex, ink(shade).hex) for x in row for shade in [sequential(round(20 * x))]]
-        for row in values.tolist()
+        [
+            (show(x, digits) if is_open else SHUT, shade.hex, ink(shade).hex)
+            for x, is_open in zip(row, opens, strict=True)
+            for shade in [sequential(round(20 * x))]
+        ]
+        for row, opens in zip(values.tolist(), seen.tolist(), strict=True)
     ]
 
 
