@@ -293,7 +293,7 @@ class Objectives(Explorable):
                     show(float(change), 3) if change else _("stays"),
                 )
             )
-        heads = (_("reads"), _("predicts"), _("p"), _("−log p"), _("output moves by"))
+        heads = (_("reads"), _("predicts"), _("p"), _("−log\u00a0p"), _("output moves by"))
         caption = _("Each position, and what “%(old)s” → “%(new)s” does to its output") % self.swap(values)
         foot = (_("loss"), "", "", show(total, 3), "")
         return grids.framed(parts.listing(caption, heads, rows, foot), caption)
