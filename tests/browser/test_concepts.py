@@ -28,6 +28,7 @@ PAGES = (
     "quadratic",
     "alibi",
     "inference-memory",
+    "online-softmax",
 )
 
 
@@ -348,6 +349,41 @@ def test_slopes_leave_windows_and_a_sign_turns_them_over(
     page.locator("#row-run a").click()
     expect(page.locator("#lab-alibi_slopes")).to_have_value("auto")
     expect(page.locator("#lab-causal")).not_to_be_checked()
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_tiles_are_read_one_by_one_and_parts_are_merged(
+    open_page: OpenPage, width: int, javascript: bool
+) -> None:
+    page = open_page("/en/concepts/online-softmax/", width=width, javascript=javascript)
+    figure, status = page.locator("#online"), page.locator("#online-status")
+
+    def compute(name: str) -> None:
+        if not javascript:
+            page.locator(f"#{name}").get_by_role("button", name="Compute").click()
+
+    expect(status).to_contain_text("Tile 2 raises m from 1 to 3")
+    page.locator("#online-at").fill("7")
+    compute("online")
+    expect(status).to_contain_text("Tile 4 raises m from 3 to 5")
+    expect(figure.locator("td.painted")).to_have_count(0)
+    figure.get_by_label("O is not rescaled").check()
+    compute("online")
+    expect(status).to_contain_text("O ∕ ℓ = 9.4821; right is 1.0775")
+    expect(figure.locator("td.painted")).to_have_count(6)
+    page.locator("#merge").get_by_label("their numbers of keys").check()
+    compute("merge")
+    expect(page.locator("#merge-status")).to_contain_text("averaged: 2.6045. Right is 1.0775")
+    expect(status).to_contain_text("9.4821")
+    figure.get_by_role("link", name="tile 2").click()
+    expect(status).to_contain_text("Tile 2 raises m")
+    figure.get_by_label("score 1", exact=True).fill("90")
+    figure.get_by_label("nothing is subtracted").check()
+    compute("online")
+    expect(status).to_contain_text("O ∕ ℓ = NaN; right is 8")
+    page.locator("#online-run a").click()
+    expect(page.locator("#lab-k")).to_have_value(re.compile(r"\[90\]"))
 
 
 @accessible.LOOKS

@@ -54,7 +54,9 @@ WANTED = {
     "long-context": {"E8": r"interpolation", "E9": r"82,68\d", "E10": r"YaRN", "E11": r"dynamic"},
     "quadratic": {"F1": r"quadratic|four times", "F2": r"sparse", "K8": r"linear"},
     "memory-hierarchy": {"H1": r"32 MiB", "H2": r"192 KB", "H4": r"traffic", "L7": r"roofline|intensity"},
-    "online-softmax": {"H5": r"maximum", "H6": r"merge"},
+    "online-softmax": {
+        "H5": r"above 11\.09 is infinite.*above 88\.72", "H6": r"merged in any order.*block.*5\.93.*0\.94",
+    },
     "flash-attention": {
         "H3": r"recomput", "H7": r"15 ?%", "H8": r"740", "H9": r"exact", "H10": r"scaled_dot",
         "H11": r"256",

@@ -49,6 +49,7 @@ from concepts.facts import (  # noqa: E402, F401  (register their facts)
     gpt_bert,
     masks,
     multi_head,
+    online_softmax,
     projections,
     quadratic,
     scoring,

@@ -230,11 +230,13 @@ class Matrix(Control[Rows]):
     """A small matrix of number boxes, of one shape; its name is a letter.
 
     `row_head` makes the head of a row, whose number is an `i` (a query) or a `j` (a key) of the cell that the
-    matrices of a figure share. Where a cell is wrong the usual number stands in for it.
+    matrices of a figure share. Where a cell is wrong the usual number stands in for it. Columns that mean
+    something have `columns`, words for them.
     """
 
     row_head: Callable[[int], SafeString]
     coordinate: str = "j"
+    columns: Sequence[Text] = ()
     template = "matrix"
 
     def read(self, params: Mapping[str, str]) -> MatrixReading:
@@ -271,10 +273,13 @@ class Matrix(Control[Rows]):
             label=self._cell_label,
             caption=str(self.label),
             lit_row=0,
+            column_heads=[str(text) for text in self.columns],
         )
         return {"table": table}
 
     def _cell_label(self, i: int, j: int) -> str:
+        if self.columns:
+            return _("%(column)s %(i)d") % {"column": self.columns[j - 1], "i": i}
         return _("%(label)s, row %(i)d, column %(j)d") % {"label": self.label, "i": i, "j": j}
 
 

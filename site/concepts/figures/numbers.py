@@ -77,23 +77,26 @@ def read_number(text: str) -> tuple[float, str]:
 
 
 def read_matrix(name: str, params: Mapping[str, str], default: Rows) -> MatrixInput:
-    """The matrix `name` from `name=[[…]]` or from one parameter for each cell, `name11`, `name12`, …"""
+    """The matrix `name` from `name=[[…]]` or from one parameter for each cell, `name11`, `name12`, …
+
+    It may have as many rows and columns as `default`, if that is more than is usual."""
+    most = max(MAX_ROWS, len(default)), max(MAX_COLUMNS, len(default[0]))
     cells = {key: value for key, value in params.items() if re.fullmatch(rf"{name}[1-9][1-9]", key)}
     texts = [[plain(x) for x in row] for row in default]
     problem = ""
     if cells:
         rows, columns = max(int(key[-2]) for key in cells), max(int(key[-1]) for key in cells)
-        if rows > MAX_ROWS or columns > MAX_COLUMNS:
-            problem = _shape_problem(name)
+        if rows > most[0] or columns > most[1]:
+            problem = _shape_problem(name, most)
         else:
             texts = [
                 [cells.get(f"{name}{i}{j}", "") for j in range(1, columns + 1)] for i in range(1, rows + 1)
             ]
     elif params.get(name, "").strip():
         try:
-            texts = _texts_of_json(params[name])
+            texts = _texts_of_json(params[name], most)
         except ValueError:
-            problem = _shape_problem(name)
+            problem = _shape_problem(name, most)
     matrix = MatrixInput(name, texts)
     if problem:
         matrix.problems[""] = problem
@@ -107,7 +110,7 @@ def read_matrix(name: str, params: Mapping[str, str], default: Rows) -> MatrixIn
     return matrix
 
 
-def _texts_of_json(text: str) -> list[list[str]]:
+def _texts_of_json(text: str, most: tuple[int, int]) -> list[list[str]]:
     if len(text) > MAX_TEXT:
         raise ValueError
     try:
@@ -117,8 +120,8 @@ def _texts_of_json(text: str) -> list[list[str]]:
         raise ValueError from None
     good = (
         isinstance(rows, list)
-        and 1 <= len(rows) <= MAX_ROWS
-        and all(isinstance(row, list) and 1 <= len(row) <= MAX_COLUMNS for row in rows)
+        and 1 <= len(rows) <= most[0]
+        and all(isinstance(row, list) and 1 <= len(row) <= most[1] for row in rows)
         and len({len(row) for row in rows}) == 1
         and all(isinstance(cell, str) for row in rows for cell in row)
     )
@@ -127,8 +130,8 @@ def _texts_of_json(text: str) -> list[list[str]]:
     return [[str(cell) for cell in row] for row in rows]
 
 
-def _shape_problem(name: str) -> str:
+def _shape_problem(name: str, most: tuple[int, int]) -> str:
     return _(
         "%(name)s in the address is not a list of 1 to %(rows)d rows with 1 to %(columns)d numbers each,"
         " such as [[1,0],[0,1]]. Its usual numbers are shown instead."
-    ) % {"name": name.upper(), "rows": MAX_ROWS, "columns": MAX_COLUMNS}
+    ) % {"name": name.upper(), "rows": most[0], "columns": most[1]}

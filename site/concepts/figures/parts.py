@@ -127,10 +127,12 @@ def input_matrix(
     label: Callable[[int, int], str],
     caption: str,
     lit_row: int,
+    column_heads: Sequence[str] = (),
 ) -> SafeString:
     """A matrix of number inputs, with the messages of its bad cells below it.
 
     `coordinate` says whether a row of this matrix is an `i` (a query) or a `j` (a key) of the shared cell.
+    Without `column_heads` columns are numbered.
     """
     rows = []
     for i, texts in enumerate(matrix.texts, 1):
@@ -159,8 +161,8 @@ def input_matrix(
             )
         rows.append(cells)
     heads = [row_head(i) for i in range(1, len(matrix.texts) + 1)]
-    columns = [mark_safe(str(j)) for j in range(1, len(matrix.texts[0]) + 1)]  # noqa: S308
-    return table(caption, rows, heads, columns)
+    numbered = range(1, len(matrix.texts[0]) + 1)
+    return table(caption, rows, heads, [format_html("{}", text) for text in column_heads or numbered])
 
 
 def problems(
