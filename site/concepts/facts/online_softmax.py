@@ -88,8 +88,12 @@ def out() -> float:
     return shown().exact
 
 
+def wrong(way: str) -> float:
+    return shown(way=way).result
+
+
 for way in ("out", "sum", "both"):
-    fact(f"online-wrong-{way}", ".2f")(lambda way=way: shown(way=way).result)
+    fact(f"online-wrong-{way}", ".2f")(partial(wrong, way))
 
 
 # -- two halves, merged --------------------------------------------------------------------------------------
@@ -103,12 +107,23 @@ def halves() -> tuple[State, State, State]:
     return one, other, merge(one, other)
 
 
+def lse_of(number: int) -> float:
+    return halves()[number].lse
+
+
+def out_of(number: int) -> float:
+    return float(halves()[number].out[0])
+
+
+def share_of(number: int) -> float:
+    return math.exp(lse_of(number) - lse_of(2))
+
+
 for number, name in enumerate(("first", "second", "whole")):
-    fact(f"online-lse-{name}", ".4f")(lambda number=number: halves()[number].lse)
-    fact(f"online-out-{name}", ".4f")(lambda number=number: float(halves()[number].out[0]))
-    fact(f"online-share-{name}", ".4f")(
-        lambda number=number: math.exp(halves()[number].lse - halves()[2].lse)
-    )
+    fact(f"online-lse-{name}", ".4f")(partial(lse_of, number))
+    fact(f"online-out-{name}", ".4f")(partial(out_of, number))
+for number, name in enumerate(("first", "second")):
+    fact(f"online-share-{name}", ".4f")(partial(share_of, number))
 
 
 # -- a program in circulation --------------------------------------------------------------------------------

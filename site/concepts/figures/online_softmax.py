@@ -353,7 +353,7 @@ def verdict(found: Row) -> SafeString:
         words = _("✗ Softmax over all keys at once gives %(exact)s.")
     told = words % {"exact": written(found.exact), "error": show_power(found.error, 1)}
     return format_html(
-        '<p class="outputs lines">{} = <b>{}</b>. {}</p>', "O ∕ ℓ", written(found.result), told
+        '<p class="outputs lines">{} = <strong>{}</strong>. {}</p>', "O ∕ ℓ", written(found.result), told
     )
 
 
