@@ -15,6 +15,8 @@ one workload saves. What a kernel moves is counted (``kernels/flash/interpreter.
 
 from __future__ import annotations
 
+from kernels.integers import ceil_div
+
 TRANSFERS = ("S written", "S read", "P written", "P read")
 
 
@@ -43,3 +45,31 @@ def tiled_accesses(n: int, d: int, on_chip: int) -> float:
 def saving(d: int, chip_bytes: int, *, item: int = 2) -> float:
     """M/d²: by what n² is divided, with ``chip_bytes`` for the tiles of a multiprocessor."""
     return chip_bytes / item / (d * d)
+
+
+def tile_rows(d: int, on_chip: float) -> int:
+    """Rows of a tile where tiles of Q, K, V and O, all as high, share ``on_chip`` numbers: M/(4·d)."""
+    return max(int(on_chip // (4 * d)), 1)
+
+
+def standard_transfers(n: int, d: int, *, item: int = 2) -> dict[str, int]:
+    """Bytes of one head by what is moved, if each operation reads its operands and writes its result."""
+    once = {"Q, K, V read": 3 * n * d * item}
+    return once | dict.fromkeys(TRANSFERS, matrix_bytes(n, item=item)) | {"O written": n * d * item}
+
+
+def tiled_transfers(n: int, d: int, rows: int, *, item: int = 2) -> dict[str, int]:
+    """Likewise, if K and V stream past one tile of ``rows`` queries after another, and no score leaves the
+    chip. A row's LSE is a float32."""
+    passes = ceil_div(n, rows)
+    return {
+        "Q, K, V read": 3 * n * d * item,
+        "K, V read again": (passes - 1) * 2 * n * d * item,
+        "O written": n * d * item,
+        "LSE written": 4 * n,
+    }
+
+
+def flops(n: int, d: int) -> int:
+    """Of both products, two for each multiply-add."""
+    return 4 * n * n * d

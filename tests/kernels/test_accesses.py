@@ -2,14 +2,18 @@
 
 import pytest
 
+from kernels.execute import execute
 from kernels.flash.accesses import (
     matrix_bytes,
     matrix_traffic,
     saving,
     standard_accesses,
+    standard_transfers,
+    tile_rows,
     tiled_accesses,
+    tiled_transfers,
 )
-from kernels.spec import InputSpec, RunSpec
+from kernels.spec import InputSpec, RunSpec, parse_run
 from kernels.traffic import modelled_traffic
 
 MIB = 2**20
@@ -56,3 +60,48 @@ def test_more_memory_on_chip_means_fewer_accesses_down_to_reading_everything_onc
 def test_of_other_sizes_the_theorem_says_nothing(on_chip):
     with pytest.raises(ValueError, match=f"64 to 65536 numbers on chip.*not {on_chip}"):
         tiled_accesses(1024, 64, on_chip)
+
+
+# -- transfer by transfer ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "d"), [(4096, 64), (1000, 40)])
+def test_one_operation_after_another_moves_what_is_modelled_of_eager(n, d):
+    inputs = {name: InputSpec((1, 1, n, d), "float32", "inline") for name in "qkv"}
+    found = modelled_traffic(RunSpec("eager", inputs))
+    moved = standard_transfers(n, d, item=4)
+    read = sum(count for name, count in moved.items() if name.endswith("read"))
+    assert (found["bytes_read"], found["bytes_written"]) == (read, sum(moved.values()) - read)
+
+
+@pytest.mark.parametrize(("n", "rows"), [(48, 16), (70, 16), (70, 32), (64, 64)])
+def test_tiles_move_what_the_interpreter_counts(n, rows):
+    """All that the kernel loads and stores, whole and partial tiles."""
+    seeded = {"seed": 1, "shape": [1, 1, n, 16]}
+    parsed = parse_run(
+        {
+            "engine": "flash",
+            "inputs": dict.fromkeys("qkv", seeded),
+            "options": {"block_m": rows, "block_n": 16},
+            "timing": {"warmup": 0, "iters": 1},
+        }
+    )
+    found = execute(parsed.spec, parsed.arrays).traffic
+    assert found["method"] == "interpreter"
+    moved = tiled_transfers(n, 16, rows, item=4)
+    read = moved["Q, K, V read"] + moved["K, V read again"]
+    assert (found["bytes_read"], found["bytes_written"]) == (read, sum(moved.values()) - read)
+
+
+def test_tiles_of_everything_fill_the_chip():
+    assert tile_rows(64, 51_200) == 200
+    assert 4 * 64 * tile_rows(64, 51_200) == 51_200
+    assert tile_rows(64, 10) == 1
+
+
+@pytest.mark.parametrize("d", [32, 64, 128])
+def test_tiles_move_eight_times_what_the_theorem_has_without_constants(d):
+    """8·n²d²/M, beside which Q and O once are few."""
+    n, on_chip = 2**18, 65_536
+    moved = sum(tiled_transfers(n, d, tile_rows(d, on_chip), item=1).values())
+    assert moved == pytest.approx(8 * tiled_accesses(n, d, on_chip), rel=1e-2)

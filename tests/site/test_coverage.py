@@ -53,7 +53,10 @@ WANTED = {
     },
     "long-context": {"E8": r"interpolation", "E9": r"82,68\d", "E10": r"YaRN", "E11": r"dynamic"},
     "quadratic": {"F1": r"quadratic|four times", "F2": r"sparse", "K8": r"linear"},
-    "memory-hierarchy": {"H1": r"32 MiB", "H2": r"192 KB", "H4": r"traffic", "L7": r"roofline|intensity"},
+    "memory-hierarchy": {
+        "H1": r"four transfers, 128 MiB of the 130", "H2": r"108 × 192 KB = 20\.25 MiB.*19 TB/s",
+        "H4": r"is 12\.5 at.*and 3\.1 at", "L7": r"operations to a byte, which is 153 on an A100",
+    },
     "online-softmax": {
         "H5": r"above 11\.09 is infinite.*above 88\.72", "H6": r"merged in any order.*block.*5\.93.*0\.94",
     },

@@ -48,6 +48,7 @@ from concepts.facts import (  # noqa: E402, F401  (register their facts)
     fit,
     gpt_bert,
     masks,
+    memory_hierarchy,
     multi_head,
     online_softmax,
     projections,
