@@ -29,6 +29,7 @@ PAGES = (
     "alibi",
     "inference-memory",
     "online-softmax",
+    "memory-hierarchy",
 )
 
 
@@ -384,6 +385,33 @@ def test_tiles_are_read_one_by_one_and_parts_are_merged(
     expect(status).to_contain_text("O ∕ ℓ = NaN; right is 8")
     page.locator("#online-run a").click()
     expect(page.locator("#lab-k")).to_have_value(re.compile(r"\[90\]"))
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_bytes_are_counted_for_a_head_and_a_gpu(open_page: OpenPage, width: int, javascript: bool) -> None:
+    page = open_page("/en/concepts/memory-hierarchy/", width=width, javascript=javascript)
+    status = page.locator("#traffic-status")
+
+    def compute(name: str) -> None:
+        if not javascript:
+            page.locator(f"#{name}").get_by_role("button", name="Compute").click()
+
+    expect(status).to_contain_text("The first waits for memory, the second for arithmetic")
+    page.locator("#traffic-d").fill("128")
+    compute("traffic")
+    expect(status).to_contain_text("that tiles move. The first waits for memory, the second for memory")
+    page.locator("#traffic").get_by_label("from the L2 cache").check()
+    compute("traffic")
+    expect(status).to_contain_text("the second for arithmetic")
+    page.locator("#levels").get_by_label("H100 SXM").check()
+    compute("levels")
+    expect(page.locator("#levels-status")).to_contain_text("All 132 multiprocessors together have 33 MiB")
+    page.locator("#accesses-width").fill("256")
+    compute("accesses")
+    expect(page.locator("#accesses-status")).to_contain_text("M/d² is 0.8")
+    page.locator("#traffic-run a").click()
+    expect(page.locator("#lab-head_dim")).to_have_value("128")
 
 
 @accessible.LOOKS

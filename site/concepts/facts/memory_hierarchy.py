@@ -4,7 +4,7 @@ import math
 from functools import partial
 
 from concepts.facts import fact
-from concepts.figures.memory_hierarchy import FIGURES, ITEM, RUN_LENGTH, USUAL_GPU, Moved, Traffic
+from concepts.figures.memory_hierarchy import ITEM, RUN_LENGTH, TRAFFIC, USUAL_GPU, Moved
 from kernels.flash.accesses import (
     matrix_bytes,
     matrix_traffic,
@@ -22,10 +22,7 @@ MIB = 1024**2
 
 def opened(**changed: object) -> tuple[Moved, Moved]:
     """What the figure shows, one operation after another and in tiles."""
-    figure = FIGURES[0]
-    if not isinstance(figure, Traffic):
-        raise TypeError
-    return figure.both({one.name: one.usual for one in figure.controls} | changed)
+    return TRAFFIC.both({one.name: one.usual for one in TRAFFIC.controls} | changed)
 
 
 @fact("memory-scores", ",.0f")

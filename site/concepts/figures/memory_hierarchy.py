@@ -158,8 +158,8 @@ class Traffic(Explorable):
     def sentence(self, values: Values) -> str:
         standard, tiled = self.both(values)
         return _(
-            "One operation after another moves %(standard)s, of which %(scores)s are scores and weights; in"
-            " tiles it is %(tiled)s, %(factor)s times less. The first waits for %(first)s, the second for"
+            "One operation after another moves %(standard)s, of which %(scores)s are scores and weights:"
+            " %(factor)s times the %(tiled)s that tiles move. The first waits for %(first)s, the second for"
             " %(second)s."
         ) % {
             "standard": in_bytes(standard.bytes),
@@ -361,8 +361,8 @@ class Accesses(Plotted):
         n, d, room = values["length"], values["width"], self.within(values)
         standard = sum(standard_transfers(n, d, item=1).values())
         return _(
-            "With %(room)s numbers on chip, M/d² is %(ratio)s; counted, tiles move %(counted)s times less"
-            " than one operation after another."
+            "With %(room)s numbers on chip, M/d² is %(ratio)s; counted, one operation after another moves"
+            " %(counted)s times what tiles move."
         ) % {
             "room": f"{room:,}",
             "ratio": show(saving(d, room, item=1), 1),
@@ -378,4 +378,5 @@ class Accesses(Plotted):
         }
 
 
-FIGURES = (Traffic(), Pyramid(), Accesses())
+TRAFFIC = Traffic()
+FIGURES = (TRAFFIC, Pyramid(), Accesses())
