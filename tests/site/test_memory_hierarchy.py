@@ -42,7 +42,8 @@ def test_the_figure_counts_as_the_page_says() -> None:
     [
         ({}, "128 MiB are scores and weights: 5.9 times the 22.0 MiB that tiles move."),
         ({}, "The first waits for memory, the second for arithmetic."),
-        ({"d": "128"}, "1.6 times the 84.0 MiB that tiles move. The first waits for memory, the second for mem"),
+        ({"d": "128"}, "1.6 times the 84.0 MiB that tiles move."),
+        ({"d": "128"}, "The first waits for memory, the second for memory."),
         ({"gpu": "h100-sxm"}, "the second for memory."),
         ({"gpu": "h100-sxm", "cached": "1"}, "the second for arithmetic."),
         ({"kb": "8"}, "In tiles of 16 queries"),
