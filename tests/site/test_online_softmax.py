@@ -11,13 +11,15 @@ from django.test import RequestFactory
 
 from concepts.facts import FACTS
 from concepts.figures import Links
-from concepts.figures.online_softmax import FIGURES, ROWS
+from concepts.figures.explorable import Explorable
+from concepts.figures.online_merge import FIGURE as MERGE
+from concepts.figures.online_softmax import FIGURE as ONLINE
+from concepts.figures.online_softmax import ROWS
 from kernels.execute import execute
 from kernels.spec import parse_run
 from kernels.spec.model import ParsedRun
 from lab.form.views import form_of_link
 
-ONLINE, MERGE = FIGURES
 LINKS = Links("/page/", "/fragment/", "/lab/")
 TABLE = torch.tensor(ROWS, dtype=torch.double)
 EXACT = (torch.softmax(TABLE[:, 0], 0) @ TABLE[:, 1]).item()
@@ -27,9 +29,9 @@ def fact(name: str) -> float:
     return float(FACTS[f"online-{name}"].text.replace(",", ""))
 
 
-def sent(figure: object, **state: str) -> ParsedRun:
+def sent(figure: Explorable, **state: str) -> ParsedRun:
     """What the lab makes of a figure's state."""
-    fields = figure.lab(figure.data(state)["values"])  # type: ignore[attr-defined]
+    fields = figure.lab(figure.data(state)["values"])
     form, _notes = form_of_link(RequestFactory().get("/en/lab/", query(fields)))
     return parse_run(form.body())
 
