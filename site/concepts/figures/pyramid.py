@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-WIDTH, STEP, GAP = 480, 74, 6
-NARROWEST, WIDEST = 150.0, 470.0
-SLANT = 16.0
+WIDTH, STEP, GAP = 400, 66, 5  # narrow, so that its text can still be read on a phone
+NARROWEST, WIDEST = 240.0, 396.0
+SLANT = 12.0
 COLORS = ("#5f2d94", "#1459a8", "#0a7a5c", "#b4560f")  # of a picture that stands alone, from the top
 
 
