@@ -116,6 +116,13 @@ def test_the_arithmetic_leaves_out_the_factor_that_is_forgotten() -> None:
     )
 
 
+def test_where_nothing_is_subtracted_no_maximum_is_spelt_out() -> None:
+    html = ONLINE.render({"way": "plain", "at": "4"}, LINKS)
+    assert "3.7183 + exp(3 − 0) + exp(1 − 0)" in html
+    assert "max(" not in html
+    assert "max(1, 3)" in ONLINE.render({}, LINKS)
+
+
 def cells_but(left_out: str, changed: dict[str, str]) -> dict[str, str]:
     """Every cell of the matrix as a parameter."""
     cells = {f"s{i}{j}": f"{x:g}" for i, row in enumerate(ROWS, 1) for j, x in enumerate(row, 1)}

@@ -135,7 +135,7 @@ class Online(Explorable):
             for name, end, *_rest in held
         ]
         caption = _("What is held after each tile")
-        heads = [SafeString(head) for head in (_("keys"), _("factor"), "m", "ℓ", "O", "O ∕ ℓ")]
+        heads = [format_html("{}", head) for head in (_("keys"), _("factor"), "m", "ℓ", "O", "O ∕ ℓ")]
         return grids.framed(parts.table(caption, rows, names, heads), caption)
 
     def keys(self, values: Values, found: Row) -> SafeString:
@@ -169,7 +169,7 @@ class Online(Explorable):
         ]
         caption = _("How often each key counts in O after this tile")
         names = [_("score"), *(name for name, _shares, _marks in lines)]
-        table = parts.table(caption, rows, [SafeString(name) for name in names], grids.key_heads(KEYS))
+        table = parts.table(caption, rows, [format_html("{}", name) for name in names], grids.key_heads(KEYS))
         return grids.framed(table, caption)
 
     def arithmetic(self, values: Values, found: Row) -> SafeString:
@@ -322,13 +322,11 @@ def spelt(found: Row, here: int, way: str) -> Iterator[tuple[str, SafeString, st
         "{} · {}",
         ((power, bracketed(written(float(found.values[j])))) for j, power in enumerate(powers, tile.first)),
     )
-    kept = {"out": ("O",), "sum": ("ℓ",), "both": ("O", "ℓ")}.get(way, ())
-    yield "m", format_html("max({}, {})", written(before.m), written(tile.largest)), written(after.m)
-    yield (
-        _("factor"),
-        format_html("exp({} − {})", written(before.m), bracketed(taken)),
-        written(tile.rescale),
-    )
+    kept = {"out": ("O",), "sum": ("ℓ",), "both": ("O", "ℓ"), "plain": ("O", "ℓ")}.get(way, ())
+    if way != "plain":
+        yield "m", format_html("max({}, {})", written(before.m), written(tile.largest)), written(after.m)
+        raised = format_html("exp({} − {})", written(before.m), bracketed(taken))
+        yield _("factor"), raised, written(tile.rescale)
     for name, held, terms, result in (
         ("ℓ", before.l, sums, after.l),
         ("O", float(before.o[0]), products, float(after.o[0])),
