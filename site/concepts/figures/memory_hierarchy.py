@@ -146,9 +146,7 @@ class Traffic(Explorable):
         rows.append(
             (_("waits for"), *(_("memory") if one.waits else _("arithmetic") for one in (standard, tiled)))
         )
-        caption = _(
-            "On this GPU, of which memory gives %(bandwidth)s GB/s; balanced at %(ridge)s operations"
-        ) % {
+        caption = _("On this GPU: %(bandwidth)s GB/s, balanced at %(ridge)s operations to a byte") % {
             "bandwidth": f"{standard.gpu.bandwidth_gb_s:,.0f}",
             "ridge": show(standard.gpu.ridge, 0),
         }
@@ -248,15 +246,17 @@ class Pyramid(Explorable):
         kb, sms, l2 = gpu.shared_kb_per_sm or 0, gpu.sms or 0, gpu.l2_mb or 0
         counts = {"sms": sms, "kb": kb, "bandwidth": f"{gpu.bandwidth_gb_s:,.0f}"}
         return [
-            Storage(_("on one multiprocessor"), kb * KB, f"{kb} KB", _("shared memory and L1")),
+            Storage(_("on one multiprocessor"), kb * KB, f"{kb}\u00a0KB", _("shared memory and L1")),
             Storage(
                 _("on all together"),
                 gpu.shared_bytes or 0,
-                f"{(gpu.shared_bytes or 0) / KB**2:g} MiB",
+                f"{(gpu.shared_bytes or 0) / KB**2:g}\u00a0MiB",
                 _("%(sms)d × %(kb)d KB") % counts,
             ),
-            Storage(_("L2 cache"), l2 * KB**2, f"{l2:g} MB", _("shared by all")),
-            Storage(_("memory"), gpu.memory_bytes, f"{gpu.memory_gb:g} GB", _("%(bandwidth)s GB/s") % counts),
+            Storage(_("L2 cache"), l2 * KB**2, f"{l2:g}\u00a0MB", _("shared by all")),
+            Storage(
+                _("memory"), gpu.memory_bytes, f"{gpu.memory_gb:g}\u00a0GB", _("%(bandwidth)s GB/s") % counts
+            ),
         ]
 
     def drawn(self, values: Values) -> list[Level]:
