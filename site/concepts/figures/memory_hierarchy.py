@@ -102,7 +102,7 @@ class Traffic(Explorable):
 
     def rows(self, values: Values) -> int:
         """Of a tile of queries."""
-        return min(tile_rows(values["d"], values["kb"] * KB / ITEM), values["n"])
+        return min(tile_rows(values["d"], values["kb"] * KB / ITEM), int(values["n"]))
 
     def both(self, values: Values) -> tuple[Moved, Moved]:
         """One operation after another, and in tiles."""
@@ -135,17 +135,13 @@ class Traffic(Explorable):
         )
 
     def bounds(self, standard: Moved, tiled: Moved) -> SafeString:
+        both = (standard, tiled)
         rows = [
-            (name, write(of(standard)), write(of(tiled)))
-            for name, of, write in (
-                (_("moving takes at least"), lambda one: one.memory_seconds, seconds),
-                (_("arithmetic takes at least"), lambda one: one.compute_seconds, seconds),
-                (_("operations to a byte"), lambda one: one.intensity, partial(show, digits=1)),
-            )
+            (_("moving takes at least"), *(seconds(one.memory_seconds) for one in both)),
+            (_("arithmetic takes at least"), *(seconds(one.compute_seconds) for one in both)),
+            (_("operations to a byte"), *(show(one.intensity, 1) for one in both)),
+            (_("waits for"), *(_("memory") if one.waits else _("arithmetic") for one in both)),
         ]
-        rows.append(
-            (_("waits for"), *(_("memory") if one.waits else _("arithmetic") for one in (standard, tiled)))
-        )
         caption = _("On this GPU: %(bandwidth)s GB/s, balanced at %(ridge)s operations to a byte") % {
             "bandwidth": f"{standard.gpu.bandwidth_gb_s:,.0f}",
             "ridge": show(standard.gpu.ridge, 0),
