@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.utils.html import format_html
+from django.utils.html import escape, format_html
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
 from markdown_it import MarkdownIt
@@ -157,6 +157,7 @@ def _parser() -> MarkdownIt:
     md.inline.ruler.before("link", "cite", _inline_rule(CITE, "cite"))
     for kind in ("concept_link", "term", "cite", "math_inline", "math_block", "ask"):
         md.add_render_rule(kind, _ready)
+    md.add_render_rule("fence", _program)
     md.add_render_rule("table_open", lambda *_: '<div class="table-wrap"><table class="table">\n')
     md.add_render_rule("table_close", lambda *_: "</table></div>\n")
     return md
@@ -178,6 +179,11 @@ def _inline_rule(pattern: re.Pattern[str], kind: str) -> Any:
 
 def _ready(renderer: Any, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
     return str(tokens[index].meta["html"])
+
+
+def _program(renderer: Any, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
+    """Lines that scroll in their own box where they are too wide, by keyboard as well."""
+    return f'<pre tabindex="0"><code>{escape(tokens[index].content)}</code></pre>\n'
 
 
 def _resolve(tokens: Sequence[Token], context: Context) -> None:

@@ -181,6 +181,13 @@ def test_a_good_page_loads(tmp_path: Path) -> None:
     assert "&lt;b&gt;" in html_of(page)
 
 
+def test_a_program_can_be_scrolled_by_keyboard_and_is_shown_as_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "a-page.md"
+    path.write_text(GOOD + '\n```python\nx = a < b  # "so"\n```\n')
+    page = load_page(path, {"a-page": Entry("a-page", "A page", True)})
+    assert '<pre tabindex="0"><code>x = a &lt; b  # &quot;so&quot;\n</code></pre>' in html_of(page)
+
+
 def test_a_page_that_the_contents_do_not_list_is_found(tmp_path: Path) -> None:
     (tmp_path / "contents.yaml").write_text((CONTENT / "en" / "contents.yaml").read_text())
     (tmp_path / "stray.md").write_text(GOOD)
