@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.arrays import Array
+from kernels.arrays import Array, round_to_dtype
 from kernels.rope import frequencies
 from kernels.spec.model import Rope
 
@@ -29,6 +29,18 @@ def mixed_rope(x: Array, positions: Array, *, theta: float = 10_000.0) -> Array:
     angles = np.repeat(positions[:, None] * omega, 2, axis=-1)
     turned = np.concatenate([-x[:, 1::2], x[:, ::2]], axis=-1)
     return np.asarray(x * np.cos(angles) + turned * np.sin(angles))
+
+
+def rounded_angles(positions: Array, dim: int, dtype: str, *, theta: float = 10_000.0) -> Array:
+    """The angles [n, dim/2] of RoPE, float64, where positions, frequencies and their products are numbers of
+    ``dtype``; infinite where a position is beyond what it holds.
+
+    bfloat16 tells no two neighbouring positions above 256 apart, float16 none above 2,048.
+    """
+    omega, _ = frequencies(Rope("half", theta=theta), dim, 1)
+    at, turns = (round_to_dtype(x.astype(np.float64), dtype).astype(np.float64) for x in (positions, omega))
+    with np.errstate(over="ignore"):
+        return round_to_dtype(at[:, None] * turns, dtype).astype(np.float64)
 
 
 def online_softmax(

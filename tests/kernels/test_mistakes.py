@@ -17,6 +17,7 @@ from kernels.mistakes import (
     merge_heads,
     mixed_rope,
     online_softmax,
+    rounded_angles,
     split_heads,
 )
 from kernels.rope import cos_sin, rotate
@@ -60,6 +61,21 @@ def test_scores_at_one_distance_drift_with_the_position():
     assert np.ptp(scores(mixed_rope)) > 1
     for style in ("interleaved", "half"):
         assert np.ptp(scores(lambda x, at, style=style: rotated(x, at, style))) < 1e-12
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_angles_in_few_bits_are_those_of_torch(dtype):
+    """As programs have them: arange and frequencies in the precision of the model, and their product."""
+    positions, kind = np.array([0, 1, 255, 257, 1001, 2049, 40_001]), getattr(torch, dtype)
+    omega = torch.tensor(10_000.0 ** (-np.arange(0, 16, 2) / 16))
+    expected = torch.outer(torch.tensor(positions).to(kind), omega.to(kind))
+    np.testing.assert_array_equal(rounded_angles(positions, 16, dtype), expected.double().numpy())
+
+
+def test_a_position_that_float16_cannot_hold_is_infinite():
+    found = rounded_angles(np.array([65_504, 65_536]), 4, "float16")
+    assert np.isfinite(found[0]).all()
+    assert np.isinf(found[1]).all()
 
 
 # -- the online softmax --------------------------------------------------------------------------------------
