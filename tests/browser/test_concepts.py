@@ -30,6 +30,8 @@ PAGES = (
     "inference-memory",
     "online-softmax",
     "memory-hierarchy",
+    "positions",
+    "rope",
 )
 
 

@@ -44,8 +44,14 @@ WANTED = {
         "D10": r"n tokens, n predictions.*15 % of the tokens.*80 %.*10 %.*76\.8.*no parameter changes"
                r".*nothing to design.*no source",
     },
-    "positions": {"E2": r"10,?000", "E3": r"learned", "E12": r"segment"},
-    "rope": {"E4": r"relative", "E5": r"interleaved|pairing", "L10": r"rotat"},
+    "positions": {
+        "E2": r"nothing of m and n but their difference", "E3": r"The table ends",
+        "E12": r"no gradient flows into them",
+    },
+    "rope": {
+        "E4": r"enter only as their difference", "E5": r"cut as neighbours, joined as halves",
+        "L10": r"turned before it is cached.*compute angles in float32",
+    },
     "alibi": {
         "E6": r"1/2, 1/4, 1/8 and so on to 1/256.*power of two below.*0\.7071, 0\.3536, 0\.1768, 0\.0884",
         "E7": r"sinusoidal.*rises the first Transformer.*learned.*no vector BERT.*T5 bias.*600 tokens.*"
