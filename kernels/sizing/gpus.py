@@ -56,6 +56,11 @@ class Gpu:
         """FLOP per byte from which 16-bit arithmetic is the bound and no longer memory."""
         return self.tflops_16bit * 1e12 / self.bandwidth
 
+    def attainable(self, intensity: float) -> float:
+        """16-bit operations per second that memory can feed, or the peak: the roofline at ``intensity`` FLOP
+        to a byte."""
+        return min(self.tflops_16bit * 1e12, intensity * self.bandwidth)
+
     @property
     def shared_bytes(self) -> int | None:
         """On-chip memory of all multiprocessors: shared memory and the cache that it is cut from."""

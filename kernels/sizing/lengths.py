@@ -6,6 +6,7 @@ Operations are two to a multiply-add, of one sequence in one forward pass.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import comb
 
 from kernels.sizing.layers import Layer
 from kernels.sizing.memory import Workload
@@ -43,6 +44,20 @@ def textbook_cost(n: int, d: int, *, is_causal: bool = False) -> LayerCost:
     """A layer of width d: 4n²d + 8nd² + 16nd², whatever its heads. Causal: n(n+1)/2 pairs, and no others."""
     pairs = n * (n + 1) // 2 if is_causal else n * n
     return LayerCost(4 * pairs * d, 8 * n * d * d, 2 * 2 * MLP_WIDTH * n * d * d)
+
+
+def writing_cost(prompt: int, written: int, d: int, *, has_cache: bool) -> LayerCost:
+    """A causal layer of width d while ``written`` tokens follow a prompt, a pass for each: of the whole text
+    so far or, with a cache, of what is new in it. The last token is written and read by nobody.
+
+    With a cache the passes add up to one over the whole text.
+    """
+    last = prompt + written - 1
+    if has_cache:
+        return textbook_cost(last, d, is_causal=True)
+    tokens = (prompt + last) * written // 2
+    pairs = comb(last + 2, 3) - comb(prompt + 1, 3)  # n(n+1)/2, summed over all lengths
+    return LayerCost(4 * pairs * d, 8 * tokens * d * d, 2 * 2 * MLP_WIDTH * tokens * d * d)
 
 
 def layer_cost(layer: Layer, hidden: int, n: int) -> LayerCost:

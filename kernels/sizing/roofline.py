@@ -63,6 +63,25 @@ def bound(model: Model, load: Workload, gpu: Gpu, bits: int = 16) -> Bound:
     )
 
 
+@dataclass(frozen=True)
+class Intensities:
+    """FLOP to each byte read: of all products with weights, and of attention with what is cached."""
+
+    weights: float
+    cache: float
+
+
+def intensities(model: Model, load: Workload) -> Intensities:
+    """Of the step that ``load`` describes. ValueError for a model that caches nothing."""
+    traffic = traffic_of(model, load)
+    if not traffic["cache_read"]:
+        raise ValueError("a model without a cache reads none")
+    mixers = Counter(mixer for layer in model.layers for mixer in layer.mixers)
+    pairs = load.batch * sum(times * mixer_flops(mixer, load) for mixer, times in mixers.items())
+    products = flops(model, load) - pairs
+    return Intensities(products / traffic["weights"], pairs / traffic["cache_read"])
+
+
 def prefill(load: Workload) -> Workload:
     """The step that takes in the whole prompt."""
     return replace(load, q_len=None)

@@ -32,6 +32,8 @@ PAGES = (
     "memory-hierarchy",
     "positions",
     "rope",
+    "kv-cache",
+    "decode-bandwidth",
 )
 
 

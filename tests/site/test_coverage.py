@@ -70,8 +70,16 @@ WANTED = {
         "H3": r"recomput", "H7": r"15 ?%", "H8": r"740", "H9": r"exact", "H10": r"scaled_dot",
         "H11": r"256",
     },
-    "kv-cache": {"F3": r"append", "F4": r"bytes", "F5": r"160 MiB", "F6": r"40 GiB"},
-    "decode-bandwidth": {"F7": r"bandwidth"},
+    "kv-cache": {
+        "F3": r"never change when the text goes on.*computes no score twice",
+        "F4": r"Two vectors, a key and a value, for each token, layer and head",
+        "F5": r"MHA 2,560 10 GiB – – as it is, GQA with 8 heads 320 1\.25 GiB – – were it MQA 40 160 MiB"
+        r".*138 GB.*80 GB",
+        "F6": r"Llama 3 70B 320 1\.25 GiB 10 GiB 40 GiB",
+    },
+    "decode-bandwidth": {
+        "F7": r"reads all weights, and the whole cache of each sequence.*An eighth of the cache gives nearly",
+    },
     "mqa-gqa-mla": {
         "G1": r"multi-query", "G2": r"1/8|an eighth", "G3": r"5 ?%", "G4": r"Falcon", "G5": r"interleave",
     },

@@ -24,10 +24,10 @@ RUN_LENGTH = 1024  # tokens at most, of those that the lab is given
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-def in_bytes(count: float) -> str:
+def in_bytes(count: float, digits: int = 1) -> str:
     """In the largest unit of which there is one or more."""
     power = min(int(np.log2(max(count, 1)) // 10), len(UNITS) - 1)
-    return f"{show(count / 1024**power, 1)} {UNITS[power]}"
+    return f"{show(count / 1024**power, digits)} {UNITS[power]}"
 
 
 class Meter(Plotted):
