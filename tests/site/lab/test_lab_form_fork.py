@@ -374,8 +374,11 @@ def test_a_field_links_to_its_concept_once_that_is_written(monkeypatch):
 
     page = Client().get("/en/lab/?source=grid").content.decode()
     assert 'href="/en/concepts/by-hand/"' in page[page.index('id="lab-form"') :]
-    assert "/en/concepts/rope/" not in page
-    written = type("Page", (), {"title": "Turning pairs"})
-    monkeypatch.setattr(words, "book", lambda _language: type("Book", (), {"pages": {"rope": written}}))
-    page = Client().get("/en/lab/").content.decode()
+
+    def with_pages(**pages):
+        monkeypatch.setattr(words, "book", lambda _language: type("Book", (), {"pages": pages}))
+        return Client().get("/en/lab/").content.decode()
+
+    assert "/en/concepts/rope/" not in with_pages()
+    page = with_pages(rope=type("Page", (), {"title": "Turning pairs"}))
     assert 'href="/en/concepts/rope/" aria-label="More: Turning pairs">More</a>' in page
