@@ -5,6 +5,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from functools import lru_cache
 
+from django.utils.safestring import SafeString
 from latex2mathml.converter import convert_to_element
 
 # latex2mathml writes what it does not know through to the page; a reader must never see it.
@@ -55,11 +56,11 @@ def _convert(latex: str, display: bool) -> str:
     return mathml if display else ROOT_OF_ONE.sub(SIGN_AND_ONE, mathml)
 
 
-def to_mathml(latex: str, *, display: bool = False, symbols: Mapping[str, str] | None = None) -> str:
+def to_mathml(latex: str, *, display: bool = False, symbols: Mapping[str, str] | None = None) -> SafeString:
     """MathML of `latex`; each identifier in `symbols` is tied to the figure's part of that name."""
     mathml = _convert(latex.strip(), display)
     if not symbols:
-        return mathml
+        return SafeString(mathml)
 
     def tie(match: re.Match[str]) -> str:
         part = symbols.get(match[2])
@@ -67,4 +68,4 @@ def to_mathml(latex: str, *, display: bool = False, symbols: Mapping[str, str] |
             return match[0]
         return f'<mi{match[1]} class="sym {part}" data-sym="{part}">{match[2]}</mi>'
 
-    return IDENTIFIER.sub(tie, mathml)
+    return SafeString(IDENTIFIER.sub(tie, mathml))

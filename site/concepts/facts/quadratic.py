@@ -3,6 +3,7 @@
 from functools import partial
 
 from concepts.facts import fact
+from concepts.figures.multi_head import heads_of
 from kernels.sizing.kv_cache import token_bytes
 from kernels.sizing.layers import Layer
 from kernels.sizing.lengths import LayerCost, crossing, layer_cost, score_bytes, textbook_cost
@@ -102,15 +103,15 @@ for name, slug, length in (
 @fact("quadratic-kept-llama2", ".0f")
 def kept() -> float:
     """GiB of the weights of all heads and layers of Llama-2 7B, at 4,096 tokens."""
-    layer, _hidden, count = layer_of("llama-2-7b")
-    return count * score_bytes(4096, layer.mixers[0].heads) / GIB  # type: ignore[union-attr]
+    _layer, _hidden, count = layer_of("llama-2-7b")
+    return count * score_bytes(4096, heads_of("llama-2-7b").heads) / GIB
 
 
 @fact("quadratic-kept-flash", ",.0f")
 def kept_by_flash() -> float:
     """MiB of what flash keeps in their place: a float32 log-sum-exp to a query, head and layer."""
-    layer, _hidden, count = layer_of("llama-2-7b")
-    return count * layer.mixers[0].heads * 4096 * 4 / 1024**2  # type: ignore[union-attr]
+    _layer, _hidden, count = layer_of("llama-2-7b")
+    return count * heads_of("llama-2-7b").heads * 4096 * 4 / 1024**2
 
 
 @fact("quadratic-cache-token", ".0f")

@@ -32,15 +32,8 @@ def svg(words: Sequence[str], targets: Sequence[int], marked: Collection[int], l
 
 def document(words: Sequence[str], targets: Sequence[int], marked: Collection[int], label: str) -> SafeString:
     width, height = size(words, targets)
-    return format_html(
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}"'
-        ' font-family="sans-serif" font-size="15" color="#1e1a24" role="img"><title>{2}</title>'
-        '<rect width="{0}" height="{1}" fill="#ffffff"/>{3}</svg>',
-        f"{width:g}",
-        f"{height:g}",
-        label,
-        drawn(words, targets, marked, is_bare=True),
-    )
+    arcs = format_html('<g color="#1e1a24">{}</g>', drawn(words, targets, marked, is_bare=True))
+    return parts.drawing(width, height, label, arcs, size=15)
 
 
 def size(words: Sequence[str], targets: Sequence[int]) -> tuple[float, float]:

@@ -11,6 +11,7 @@ import numpy as np
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from concepts.figures import parts
 from concepts.figures.numbers import show
 from concepts.figures.scales import diverging, score_class
 
@@ -64,12 +65,7 @@ def svg(field: Field, label: str) -> SafeString:
 
 
 def document(field: Field, label: str) -> SafeString:
-    head = (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {0}" width="{0}" height="{0}"'
-        ' font-family="sans-serif" font-size="13" role="img"><title>{1}</title>'
-        '<rect width="{0}" height="{0}" fill="#ffffff"/>{2}</svg>'
-    )
-    return format_html(head, f"{WHOLE:g}", label, drawn(field, is_bare=True))
+    return parts.drawing(WHOLE, WHOLE, label, drawn(field, is_bare=True))
 
 
 def drawn(field: Field, *, is_bare: bool) -> SafeString:

@@ -151,9 +151,4 @@ def picture(title: str, tables: Sequence[tuple[str, Sequence[Sequence[tuple[str,
                 )  # fmt: skip
         left += max(46 * max((len(row) for row in rows), default=0), 9 * len(name)) + 24
         tallest = max(tallest, len(rows))
-    head = (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}"'
-        ' font-family="sans-serif" font-size="13" role="img"><title>{2}</title>'
-        '<rect width="{0}" height="{1}" fill="#ffffff"/>{3}</svg>'
-    )
-    return format_html(head, left, 42 + 34 * tallest, title, parts.join(drawn))
+    return parts.drawing(left, 42 + 34 * tallest, title, parts.join(drawn))

@@ -55,12 +55,7 @@ def svg(heat: HeatMap, label: str) -> SafeString:
 
 
 def document(heat: HeatMap, label: str) -> SafeString:
-    head = (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}"'
-        ' font-family="sans-serif" font-size="13" role="img"><title>{2}</title>'
-        '<rect width="{0}" height="{1}" fill="#ffffff"/>{3}</svg>'
-    )
-    return format_html(head, *(f"{side:g}" for side in heat.size), label, drawn(heat, is_bare=True))
+    return parts.drawing(*heat.size, label, drawn(heat, is_bare=True))
 
 
 def drawn(heat: HeatMap, *, is_bare: bool) -> SafeString:

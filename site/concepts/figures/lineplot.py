@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from concepts.figures import parts
+
 Point = tuple[float, float]
 
 WIDTH, HEIGHT = 480, 320  # narrow, so that its text can still be read on a phone
@@ -165,12 +167,7 @@ def document(
     plain = [replace(one, links=()) for one in series]
     drawn = svg(plain, x, y, label, [replace(one, link="") for one in absent])
     inner = str(drawn).partition(">")[2].removesuffix("</svg>")
-    head = (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}"'
-        ' font-family="sans-serif" font-size="13" role="img"><title>{2}</title>'
-        '<rect width="{0}" height="{1}" fill="#ffffff"/>{3}{4}</svg>'
-    )
-    whole = format_html(head, WIDTH, height, label, SafeString(inner), names)
+    whole = parts.drawing(WIDTH, height, label, SafeString(inner) + names)
     return SafeString(re.sub(r'class="([^"]*)"', painted, whole))
 
 

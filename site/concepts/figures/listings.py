@@ -12,6 +12,8 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from concepts.figures import parts
+
 Mark = Literal["", "wrong", "mended"]
 
 
@@ -49,9 +51,4 @@ def picture(title: str, lines: Sequence[Line]) -> SafeString:
         '<rect y="{}" width="{}" height="20" fill="{}"/><text x="12" y="{}" xml:space="preserve">{}</text>',
         ((8 + 20 * row, width, paint[line.mark], 22 + 20 * row, line.text) for row, line in enumerate(lines)),
     )
-    head = (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}"'
-        ' font-family="monospace" font-size="13" role="img"><title>{2}</title>'
-        '<rect width="{0}" height="{1}" fill="#ffffff"/>{3}</svg>'
-    )
-    return format_html(head, width, height, title, drawn)
+    return parts.drawing(width, height, title, drawn, font="monospace")

@@ -154,7 +154,7 @@ class Heads(Explorable):
             note %= {"columns": columns_of(0, int(values["heads"]))}
         return [
             grids.panel(
-                format_html("{} {}", name, formula(latex)),
+                format_html("{} {}", name, to_mathml(latex)),
                 grids.scores(name, np.round(array, 1), text, columns, digits=1),
                 remark,
             )
@@ -173,7 +173,7 @@ class Heads(Explorable):
     def fold(self, values: Values, done: Layer, labels: list[str], head: int) -> SafeString:
         """All that one head computes."""
         rows, width = word_heads(labels), column_heads(done.q.shape[2])
-        dot = formula(rf"Q_{head + 1}K_{head + 1}^{{\top}}/\sqrt{{{done.q.shape[2]}}}")
+        dot = to_mathml(rf"Q_{head + 1}K_{head + 1}^{{\top}}/\sqrt{{{done.q.shape[2]}}}")
         matrices: list[tuple[str, str | SafeString, np.ndarray, list[SafeString]]] = [
             (_("Queries"), _("Queries"), done.q[head], width),
             (_("Keys"), _("Keys"), done.k[head], width),
@@ -270,10 +270,6 @@ def columns_of(piece: int, heads: int) -> str:
     """The columns of a head, or of a piece of a word, as from 5 to 8."""
     width = WIDTH // heads
     return f"{piece * width + 1}–{(piece + 1) * width}"
-
-
-def formula(latex: str) -> SafeString:
-    return mark_safe(to_mathml(latex))  # noqa: S308  (of our own)
 
 
 def reach_cell(is_seen: bool, should: bool) -> SafeString:

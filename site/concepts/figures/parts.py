@@ -182,6 +182,23 @@ def problems(
     )
 
 
+def drawing(
+    width: float, height: float, label: str, drawn: SafeString, *, font: str = "sans-serif", size: int = 13
+) -> SafeString:
+    """A picture as a file of its own, on white: what is drawn has its colours in it."""
+    return format_html(
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}"'
+        ' font-family="{4}" font-size="{5}" role="img"><title>{2}</title>'
+        '<rect width="{0}" height="{1}" fill="#ffffff"/>{3}</svg>',
+        f"{width:g}",
+        f"{height:g}",
+        label,
+        drawn,
+        font,
+        size,
+    )
+
+
 def bar(share: float, *, css: str = "w") -> SafeString:
     """A bar that fills `share` (0 to 1) of its track."""
     return format_html(

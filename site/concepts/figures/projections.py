@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from django.utils.html import format_html
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -125,7 +125,7 @@ class Projections(Explorable):
         x, e = ("X", "E") if is_cross else ("X", "X")
 
         def matrix(name: str, latex: str, array: np.ndarray, rows: list[SafeString], note: str) -> SafeString:
-            formula = mark_safe(to_mathml(latex))  # noqa: S308  (of our own)
+            formula = to_mathml(latex)
             table = grids.scores(name, array, rows, numbers(array.shape[1]), digits=1)
             return grids.panel(format_html("{} {}", name, formula), table, note)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from concepts.figures import parts
+
 WIDTH, STEP, GAP = 400, 66, 5  # narrow, so that its text can still be read on a phone
 NARROWEST, WIDEST = 240.0, 396.0
 SLANT = 12.0
@@ -33,12 +35,7 @@ def svg(levels: Sequence[Level], label: str) -> SafeString:
 
 def document(levels: Sequence[Level], label: str) -> SafeString:
     """A file of its own, with its colours."""
-    head = (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}"'
-        ' font-family="sans-serif" font-size="14" role="img"><title>{2}</title>'
-        '<rect width="{0}" height="{1}" fill="#ffffff"/>{3}</svg>'
-    )
-    return format_html(head, WIDTH, len(levels) * STEP, label, drawn(levels, is_bare=True))
+    return parts.drawing(WIDTH, len(levels) * STEP, label, drawn(levels, is_bare=True), size=14)
 
 
 def drawn(levels: Sequence[Level], *, is_bare: bool) -> SafeString:

@@ -174,15 +174,14 @@ def drawing(found: list[int], right: list[int], groups: int, label: str, *, is_b
         *(box(x, 0, f"q{n}", "q", colors["q"]) for n, x in enumerate(above, 1)),
         *(box(x, DROP, f"kv{n}", "k", colors["k"]) for n, x in enumerate(below, 1)),
     ]
+    drawn, height = parts.join([*lines, *boxes]), DROP + SIDE
+    if is_bare:
+        return parts.drawing(width, height, label, drawn, size=15)
     head = (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}"'
-        ' font-family="sans-serif" font-size="15" role="img"><title>{2}</title>'
-        '<rect width="{0}" height="{1}" fill="#ffffff"/>{3}</svg>'
-        if is_bare
-        else '<svg class="groups" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img"'
+        '<svg class="groups" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img"'
         ' aria-label="{2}">{3}</svg>'
     )
-    return format_html(head, f"{width:g}", f"{DROP + SIDE:g}", label, parts.join([*lines, *boxes]))
+    return format_html(head, f"{width:g}", f"{height:g}", label, drawn)
 
 
 def box(x: float, top: float, name: str, css: str, color: str) -> SafeString:

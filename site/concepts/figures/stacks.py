@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from concepts.figures import parts
 from concepts.figures.lineplot import COLORS
 from concepts.figures.parts import EMPTY, join
 
@@ -55,15 +56,7 @@ def svg(stack: Stack, label: str) -> SafeString:
 
 
 def document(stack: Stack, label: str) -> SafeString:
-    return format_html(
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}"'
-        ' font-family="sans-serif" font-size="15" role="img"><title>{2}</title>'
-        '<rect width="{0}" height="{1}" fill="#ffffff"/>{3}</svg>',
-        f"{WIDTH:g}",
-        f"{HEIGHT:g}",
-        label,
-        drawn(stack, is_bare=True),
-    )
+    return parts.drawing(WIDTH, HEIGHT, label, drawn(stack, is_bare=True), size=15)
 
 
 def key(number: int) -> SafeString:

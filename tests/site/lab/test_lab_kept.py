@@ -12,28 +12,6 @@ from lab.kept import Kept
 SECONDS = 20  # after which a thread that waits in vain gives up
 
 
-def test_who_asks_for_something_else_does_not_wait():
-    kept: Kept[str, str] = Kept(4)
-    began, may_end = threading.Event(), threading.Event()
-
-    def slow() -> str:
-        began.set()
-        assert may_end.wait(SECONDS)
-        return "slow"
-
-    thread = threading.Thread(target=lambda: kept.get("a", slow))
-    thread.start()
-    assert began.wait(SECONDS)
-    found: list[str | None] = []
-    other = threading.Thread(target=lambda: found.append(kept.get("b", lambda: "quick")))
-    other.start()
-    other.join(SECONDS)
-    may_end.set()
-    thread.join(SECONDS)
-    assert found == ["quick"]
-    assert list(kept.found) == ["b", "a"]
-
-
 def test_all_who_ask_for_the_same_share_one_computation():
     kept: Kept[str, int] = Kept(4)
     count: list[int] = []
@@ -84,6 +62,15 @@ def under_way(monkeypatch):
     may_end.set()
     thread.join(SECONDS)
     assert kept.get("a", lambda: "again") == "slow"
+
+
+def test_who_asks_for_something_else_does_not_wait(under_way):
+    found: list[str | None] = []
+    other = threading.Thread(target=lambda: found.append(under_way.get("b", lambda: "quick")))
+    other.start()
+    other.join(SECONDS)
+    assert found == ["quick"]
+    assert list(under_way.found) == ["b"], "the other is still under way"
 
 
 def test_where_too_many_wait_the_next_is_told_when_to_come_again(under_way):
