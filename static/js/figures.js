@@ -19,12 +19,16 @@
     }
   }
 
+  function written(params) {
+    const query = params.toString().replaceAll("%2C", ",").replaceAll("%5B", "[").replaceAll("%5D", "]");
+    return query ? location.pathname + "?" + query : location.pathname;
+  }
+
   // In the address; what else it says may be newer than the page's links.
   function remember(name, value) {
-    const { pathname, searchParams } = new URL(location.href);
-    if (value === null) searchParams.delete(name); else searchParams.set(name, value);
-    const query = searchParams.toString().replaceAll("%2C", ",").replaceAll("%5B", "[").replaceAll("%5D", "]");
-    history.replaceState(history.state, "", query ? pathname + "?" + query : pathname);
+    const params = new URLSearchParams(location.search);
+    if (value === null) params.delete(name); else params.set(name, value);
+    history.replaceState(history.state, "", written(params));
   }
 
   function keep(figure, i, j, href) {
@@ -133,6 +137,32 @@
     if (one.options) return [...one.options].some((option) => option.selected !== option.defaultSelected);
     return one.value !== one.defaultValue || one.checked !== one.defaultChecked;
   }
+  function carry(form, params) {
+    for (const other of document.querySelectorAll(FORMS)) {
+      if (other === form || !own(other).some(isChanged)) continue;
+      const said = new FormData(other);
+      for (const { name } of own(other)) if (said.has(name)) params.set(name, said.getAll(name).at(-1));
+    }
+  }
+  document.addEventListener("htmx:configRequest", ({ target, detail }) => {
+    const form = target.closest(FORMS);
+    if (form) carry(form, detail.formData);
+  });
+
+  // A link to another state of one figure, as of when it was drawn, leaves the others on the page as they are now.
+  document.addEventListener("click", ({ target }) => {
+    const link = target.closest("a[href*='?']");
+    if (!link || link.origin + link.pathname !== location.origin + location.pathname) return;
+    const form = document.getElementById(link.hash.slice(1));
+    if (!form?.matches(FORMS)) return;
+    const names = new Set(own(form).map((one) => one.name));
+    const isItsOwn = (name) => names.has(name) || names.has(name + "11");  // a matrix as a whole, or by its cells
+    const params = new URLSearchParams(location.search), to = new URLSearchParams(link.search);
+    for (const name of [...params.keys()]) if (isItsOwn(name)) params.delete(name);
+    for (const [name, value] of to) if (isItsOwn(name)) params.append(name, value);
+    carry(form, params);
+    link.href = written(params) + link.hash;
+  }, { capture: true });
 
   // A term says what it means while it is pointed at or has the focus. Escape puts that away until one comes back;
   // where nothing can be pointed at, the first tap shows it, and the second follows the link.
@@ -154,16 +184,6 @@
       link.focus();
     }
     tapped = link;
-  });
-
-  document.addEventListener("htmx:configRequest", ({ target, detail }) => {
-    const form = target.closest(FORMS);
-    if (!form) return;
-    for (const other of document.querySelectorAll(FORMS)) {
-      if (other === form || !own(other).some(isChanged)) continue;
-      const said = new FormData(other);
-      for (const { name } of own(other)) if (said.has(name)) detail.formData.set(name, said.getAll(name).at(-1));
-    }
   });
 
   document.addEventListener("htmx:afterSettle", (event) => {

@@ -140,6 +140,22 @@ def test_the_figures_on_the_root_of_d(open_page: OpenPage, width: int, javascrip
     expect(page.locator("#lab-scale")).to_have_value("1")
 
 
+def test_a_link_to_one_figure_leaves_the_others_as_they_are_now(open_page: OpenPage) -> None:
+    """Links in the text know nothing of them, and those inside a figure only what was so when it was drawn. What
+    was typed and not sent stays as well."""
+    page = open_page("/en/concepts/sqrt-dk/?width=16", width=1280)
+    page.locator("#spread-d").fill("256")
+    expect(page.locator("#spread-status")).to_contain_text("At d = 256 the scores spread by 1")
+    typed = page.locator("form.ask input[type=text]").first
+    typed.fill("3")
+    page.get_by_role("link", name="See it").click()
+    expect(page).to_have_url(re.compile(r"s=\[\[16\],.*#saturation"))
+    expect(page.locator("#saturation-s11")).to_have_value("16")
+    expect(page.locator("#spread-d")).to_have_value("256")
+    expect(page.locator("#stack-width")).to_have_value("16")
+    expect(typed).to_have_value("3")
+
+
 @pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
 def test_scores_of_one_query_and_four_keys(open_page: OpenPage, width: int, javascript: bool) -> None:
