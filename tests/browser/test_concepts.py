@@ -141,8 +141,8 @@ def test_the_figures_on_the_root_of_d(open_page: OpenPage, width: int, javascrip
 
 
 def test_a_link_to_one_figure_leaves_the_others_as_they_are_now(open_page: OpenPage) -> None:
-    """Links in the text know nothing of them, and those inside a figure only what was so when it was drawn. What
-    was typed and not sent stays as well."""
+    """Links in the text know nothing of them, and those inside a figure only what was so when it was drawn.
+    What was typed and not sent stays as well."""
     page = open_page("/en/concepts/sqrt-dk/?width=16", width=1280)
     page.locator("#spread-d").fill("256")
     expect(page.locator("#spread-status")).to_contain_text("At d = 256 the scores spread by 1")
