@@ -122,7 +122,32 @@ def _yaml(path: Path) -> Any:
 
 @cache
 def sources() -> Mapping[str, Source]:
-    return {key: Source(key=key, **fields) for key, fields in _yaml(CONTENT / "sources.yaml").items()}
+    return load_sources(CONTENT / "sources.yaml")
+
+
+def load_sources(path: Path) -> dict[str, Source]:
+    """The bibliography, each entry with everything that a page shows of it."""
+    found = {}
+    lines = path.read_text(encoding="utf-8").split("\n")
+    for key, fields in _yaml(path).items():
+        try:
+            found[key] = Source(key=key, **fields)
+            _check_source(found[key])
+        except (TypeError, ValueError) as error:
+            raise ContentError(path.name, lines.index(f"{key}:") + 1, f"{key}: {error}") from error
+    return found
+
+
+def _check_source(source: Source) -> None:
+    for name in ("authors", "short", "title", "venue"):
+        if not getattr(source, name):
+            raise ValueError(f"{name} is empty")
+    if not isinstance(source.year, int):
+        raise ValueError("year is not a number")
+    if str(source.year) not in source.short:
+        raise ValueError(f"year is {source.year}, and short says {source.short}")
+    if not source.url.startswith("https://"):
+        raise ValueError(f"url is {source.url}, and not https://…")
 
 
 @cache

@@ -2,10 +2,12 @@
 
 import re
 import xml.etree.ElementTree as ET
+from html import escape, unescape
 from pathlib import Path
 
 import numpy as np
 import pytest
+from django.test import Client
 
 from concepts import pages
 from concepts.errors import ContentError
@@ -136,12 +138,65 @@ def test_no_smaller_non_negative_whole_numbers_give_the_weights_of_the_example()
         assert not (differences(queries, keys) == wanted).all((1, 2)).any(), queries
 
 
-def test_the_bibliography_is_complete() -> None:
+def test_a_venue_names_the_year_of_its_source() -> None:
+    """ "NeurIPS 2022" of 2022. Where it says when an earlier version came out, it says both."""
     for source in sources().values():
-        assert source.authors
-        assert source.url.startswith("https://")
-        assert str(source.year) in source.short
         assert 1800 < source.year < 2100
+        words = re.sub(r"\d+–\d+|(Issue|Pull request) \d+", "", source.venue)
+        years = re.findall(r"\b(?:1[89]|20)\d\d\b", words)
+        assert not years or str(source.year) in years, source
+
+
+@EVERY_PAGE
+def test_every_source_of_a_page_is_shown_with_its_year_and_venue(client: Client, page: Page) -> None:
+    html = client.get(f"/en/concepts/{page.slug}/").content.decode()
+    shown = dict(re.findall(r'<li id="ref-([a-z0-9-]+)">(.*?)</li>', html, re.DOTALL))
+    assert shown.keys() == {source.key for source in page.sources}
+    for source in page.sources:
+        words = unescape(re.sub(r"<[^>]+>", "", shown[source.key]))
+        title = source.title if source.title[-1] in "?!…" else f"{source.title}."
+        assert words == f"{source.authors} ({source.year}). {title} {source.venue}."
+        assert f'href="{escape(source.url)}"' in shown[source.key]
+
+
+ENTRY = """\
+first2020:
+  authors: A. First
+  short: First, 2020
+  title: A title
+  venue: ICLR 2020
+  year: 2020
+  url: https://arxiv.org/abs/2000.00000
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (ENTRY[start:end], "", f"missing 1 required positional argument: '{name}'")
+        for name, start, end in (
+            (name, ENTRY.index(f"  {name}:"), ENTRY.index("\n", ENTRY.index(f"  {name}:")) + 1)
+            for name in ("authors", "short", "title", "venue", "year", "url")
+        )
+    ]
+    + [
+        ("venue: ICLR 2020", 'venue: ""', "venue is empty"),
+        ("year: 2020", "year: 2021", "year is 2021, and short says First, 2020"),
+        ("year: 2020", 'year: "2020"', "year is not a number"),
+        ("https://", "http://", "and not https://"),
+        ("  url", "  link: here\n  url", "unexpected keyword argument 'link'"),
+    ],
+)
+def test_an_entry_of_the_bibliography_that_lacks_something_is_refused(
+    tmp_path: Path, before: str, after: str, message: str
+) -> None:
+    path = tmp_path / "sources.yaml"
+    path.write_text("# words\n" + ENTRY)
+    assert pages.load_sources(path)["first2020"].venue == "ICLR 2020"
+    path.write_text("# words\n" + ENTRY.replace(before, after, 1))
+    with pytest.raises(ContentError, match=re.escape(message)) as caught:
+        pages.load_sources(path)
+    assert str(caught.value).startswith("sources.yaml:2: first2020: ")
 
 
 @pytest.mark.parametrize(
