@@ -19,6 +19,7 @@ Whatever cannot be resolved is a ContentError with file and line.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from django.utils.html import escape, format_html
@@ -40,6 +41,7 @@ from concepts.maths import MathsError, to_mathml
 FACT = re.compile(r"\{fact:([a-z0-9-]+)\}")
 LINK = re.compile(r"\[\[([a-z0-9-]+)(?:\|([^\]\n]+))?\]\]")
 TERM = re.compile(r"\[\[~([a-z0-9-]+)(?:\|([^\]\n]+))?\]\]")
+CLOSES = re.compile(r"[.,;:?!)’”]+")
 CITE = re.compile(r"\[@([a-z0-9-]+)\]")
 ENDS = {"figure": "</figcaption></figure>\n", "symbols": "", "check": "", "question": "</details>\n"}
 ASK_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
@@ -208,6 +210,15 @@ def _resolve(tokens: Sequence[Token], context: Context) -> None:
                 item.meta["html"] = _cite(item.meta["groups"][0], line, context)
             elif item.type.startswith("container_") and item.type.endswith("_open"):
                 _check_container(item, line, context)
+        _keep_together(token.children or [])
+
+
+def _keep_together(items: Sequence[Token]) -> None:
+    """A browser may break a line after any formula, even before the comma that follows it."""
+    for formula, after in pairwise(items):
+        if formula.type == "math_inline" and after.type == "text" and (sign := CLOSES.match(after.content)):
+            formula.meta["html"] = f'<span class="unbroken">{formula.meta["html"]}{sign[0]}</span>'
+            after.content = after.content[len(sign[0]) :]
 
 
 def _read_asks(tokens: Sequence[Token], context: Context, env: Any) -> None:

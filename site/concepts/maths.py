@@ -15,6 +15,13 @@ REFERENCE = re.compile(r"&amp;(#x[0-9A-Fa-f]+;)")
 IDENTIFIER = re.compile(r"<mi([^>]*)>([^<]+)</mi>")
 # Not in MathML Core; browsers that implement the standard ignore them or complain.
 NAMED_SPACE = re.compile(r'<mspace width="negative\w+" ?/>')
+# ∞ is a number, and the name of a function stands close to its bracket: no sign with room on both sides.
+OPENS = r"(?:<mrow>)?<mo[^>]*>(?:&#x00028;|&#x0007B;|[\[(])</mo>"
+NAME = re.compile(rf"<mo>((?:[A-Za-z]+(?=</mo>{OPENS}))|&#x0221E;)</mo>")
+# Without a bracket it keeps a little room: ln 2.
+BARE_NAME = re.compile(r"(?<!<msub>)(?<!<msup>)(?<!<msubsup>)(<mi>[a-z]{2,}</mi>)(?=<m(?:i|n|sub|sup|subsup|frac|row><mi)>)")
+# Nor does a minus ask for it that nothing stands before: after a bracket, a comma or a relation.
+FIRST_MINUS = re.compile(r"(<mo[^>]*>(?:&#x(?:00028|0007B|0002C|0003D|02208);|\[)</mo>)<mo>(&#x02212;)</mo>")
 # Browsers make room for the widest sign that a root could have; in a line of text that is a gap behind it.
 ROOT_OF_ONE = re.compile(r"<msqrt><mrow>(<(m[in])>[^<]*</\2>)</mrow></msqrt>")
 SIGN_AND_ONE = r'<mrow><mo form="prefix" stretchy="false" lspace="0em" rspace="0em">√</mo>\1</mrow>'
@@ -53,6 +60,9 @@ def _convert(latex: str, display: bool) -> str:
         if len(element) != CHILDREN.get(element.tag, len(element)):
             raise MathsError(f"formula ${latex}$: an argument is missing ({element.tag})")
     mathml = NAMED_SPACE.sub("", mathml)
+    mathml = NAME.sub(r'<mi mathvariant="normal">\1</mi>', mathml)
+    mathml = BARE_NAME.sub(r'\1<mspace width="0.167em" />', mathml)
+    mathml = FIRST_MINUS.sub(r'\1<mo form="prefix">\2</mo>', mathml)
     return mathml if display else ROOT_OF_ONE.sub(SIGN_AND_ONE, mathml)
 
 

@@ -259,6 +259,26 @@ def test_a_root_in_a_line_of_text_leaves_no_room_for_a_wider_sign() -> None:
     assert "<msqrt>" in to_mathml(r"\sqrt{a+b}")  # only a bar says how far it reaches
 
 
+def test_signs_have_room_only_where_something_stands_on_both_sides() -> None:
+    shut = to_mathml(r"M\in\{0,-\infty\}")
+    assert '<mo form="prefix">&#x02212;</mo><mi mathvariant="normal">&#x0221E;</mi>' in shut
+    assert "form" not in to_mathml("a-b")
+    assert '<mi mathvariant="normal">E</mi><mo stretchy="false">[' in to_mathml(r"\operatorname{E}[x]")
+    assert "<mo>mod</mo>" in to_mathml(r"a\bmod b")
+
+
+def test_a_name_without_a_bracket_keeps_off_what_follows() -> None:
+    assert '<mi>log</mi><mspace width="0.167em" /><mi>p</mi>' in to_mathml(r"\log p")
+    assert "mspace" not in to_mathml(r"\log(p)") + to_mathml(r"\log_2(p)")
+
+
+def test_punctuation_stays_in_the_line_of_its_formula(tmp_path: Path) -> None:
+    path = tmp_path / "a-page.md"
+    path.write_text(GOOD.replace("Words.", "As $x$, then $y$).\n\nAnd $z$ as well. [@vaswani2017]"))
+    html = html_of(load_page(path, {"a-page": Entry("a-page", "A page", True)}))
+    assert re.findall(r'<span class="unbroken"><math.*?</math>([^<]*)</span>', html) == [",", ")."]
+
+
 @pytest.mark.parametrize("latex", [r"\foo", r"x\bar y\baz", r"\frac{1}", r"\begin{matrix}"])
 def test_latex_that_cannot_become_mathml_is_an_error_that_shows_it(latex: str) -> None:
     with pytest.raises(MathsError) as caught:

@@ -22,7 +22,7 @@ def show(value: float, digits: int = 4) -> str:
     if value == int(value) and abs(value) < 1e7:
         text = str(int(value))
     elif 0 < abs(value) < 0.5 * 10**-digits or abs(value) >= 1e5:
-        text = f"{value:.3g}"
+        text = show_power(value)
     else:
         text = f"{value:.{digits}f}"
     return text.replace("-", "−")
