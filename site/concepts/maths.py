@@ -19,7 +19,9 @@ NAMED_SPACE = re.compile(r'<mspace width="negative\w+" ?/>')
 OPENS = r"(?:<mrow>)?<mo[^>]*>(?:&#x00028;|&#x0007B;|[\[(])</mo>"
 NAME = re.compile(rf"<mo>((?:[A-Za-z]+(?=</mo>{OPENS}))|&#x0221E;)</mo>")
 # Without a bracket it keeps a little room: ln 2.
-BARE_NAME = re.compile(r"(?<!<msub>)(?<!<msup>)(?<!<msubsup>)(<mi>[a-z]{2,}</mi>)(?=<m(?:i|n|sub|sup|subsup|frac|row><mi)>)")
+BARE_NAME = re.compile(
+    r"(?<!<msub>)(?<!<msup>)(?<!<msubsup>)(<mi>[a-z]{2,}</mi>)(?=<m(?:i|n|sub|sup|subsup|frac|row><mi)>)"
+)
 # Nor does a minus ask for it that nothing stands before: after a bracket, a comma or a relation.
 FIRST_MINUS = re.compile(r"(<mo[^>]*>(?:&#x(?:00028|0007B|0002C|0003D|02208);|\[)</mo>)<mo>(&#x02212;)</mo>")
 # Browsers make room for the widest sign that a root could have; in a line of text that is a gap behind it.

@@ -81,10 +81,10 @@ class Paths(Explorable):
     def table(self, values: Values) -> SafeString:
         n = values["tokens"]
         pairs = n * (n + 1) // 2 if values["causal"] else n * n
-        back = _("1") if not values["causal"] else _("no way")
+        back = _("1") if not values["causal"] else _("no path")
         rows = [
             (_("steps from the first token to the last"), str(n - 1), "1"),
-            (_("steps from the last to the first"), _("no way"), back),
+            (_("steps from the last to the first"), _("no path"), back),
             (_("steps that must wait for one another"), str(n), "1"),
             (_("numbers kept for the next token, d each"), "1 · d", f"{n:,} · 2d"),
             (_("pairs that meet directly"), str(n - 1), f"{pairs:,}"),
@@ -176,7 +176,7 @@ class AlignmentFigure(Explorable):
         cells = [(i, j) for i in range(1, len(TARGET) + 1) for j in range(1, len(SOURCE) + 1)]
         lines = parts.join([told(i, j, found, is_shown=(i, j) == values["cell"]) for i, j in cells])
         return format_html(
-            '<div class="slopes">{}<div class="lines">{}</div></div>', self.heat(values, links), lines
+            '<div class="tight">{}</div><div class="lines">{}</div>', self.heat(values, links), lines
         )
 
     def heat(self, values: Values, links: Links) -> SafeString:

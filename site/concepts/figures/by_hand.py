@@ -513,7 +513,7 @@ class _View:
             matrix=self.grid(_("Exponentials"), done.powers, weight_class, (_("sum"), tail)),
             lines=parts.join([self.lines(write), self.row_lines(write_sum)]),
             note=_(
-                "Each row first loses its largest entry m: no weight changes, and no number can overflow."
+                "The largest entry m of the row is subtracted first: no weight changes, and none overflows."
             ),
         )
 
