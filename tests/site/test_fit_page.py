@@ -11,9 +11,8 @@ from django.test import Client
 
 from concepts.facts import FACTS
 from concepts.figures import Links, stacks
-from concepts.figures.fit import EXAMPLES, FIGURE, MOST_CARDS, SLUGS, amount, answer, percent, question
-from kernels.sizing.inverse import divides
-from kernels.sizing.models import read_model
+from concepts.figures.fit import EXAMPLES, FIGURE, MOST_CARDS, amount, answer, percent, question
+from kernels.sizing.models import models
 
 LINKS = Links("/page/", "/fragment/", "/lab/", origin="https://lab.example")
 GB, GIB = 10**9, 2**30
@@ -123,12 +122,20 @@ def test_examples_show_both_and_lead_to_themselves() -> None:
         assert f'href="{address}"' in html
 
 
-def test_every_model_can_be_shared_and_every_choice_is_a_question() -> None:
-    for slug in SLUGS:
-        assert divides(read_model(slug).model, MOST_CARDS), slug
-        for state in ({"model": slug}, {"model": slug, "cards": "8", "weights": "own", "cache": "int4"}):
+def test_every_choice_of_every_model_is_a_question() -> None:
+    for slug in models():
+        for state in ({"model": slug}, {"model": slug, "step": "all", "weights": "own", "cache": "int4"}):
             assert FIGURE.data(state)["needed"] > 0
     assert "weights_dtype" not in question(values(weights="own"))
+
+
+def test_cards_that_cannot_share_a_model_are_refused_in_words() -> None:
+    data = FIGURE.data({"model": "gpt2-xl", "cards": "8"})  # 25 heads
+    assert data["problems"][0]["field"] == "cards"
+    assert "GPT-2 XL cannot be shared by 8 cards" in data["problems"][0]["detail"]
+    assert "shows 1" in data["problems"][0]["detail"]
+    assert "shows 4" in FIGURE.data({"model": "gpt2-large", "cards": "8"})["problems"][0]["detail"]  # 20
+    assert "on each of 4 cards" in FIGURE.render({"model": "gpt2-large", "cards": "8"}, LINKS)
 
 
 def test_the_lab_gets_the_cache_of_a_layer() -> None:
@@ -140,7 +147,7 @@ def test_the_lab_gets_the_cache_of_a_layer() -> None:
     assert dict(FIGURE.lab(values(cache="fp8_e4m3")))["option_kv_dtype"] == "fp8_e4m3"
 
 
-@pytest.mark.parametrize("slug", SLUGS)
+@pytest.mark.parametrize("slug", models())
 def test_the_lab_would_run_it(slug: str) -> None:
     from django.conf import settings
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from concepts.facts import fact
-from concepts.figures.fit import ASIDE, FIGURE, answer, attention_of
+from concepts.figures.fit import ASIDE, FIGURE, answer, mixer_of
 from kernels.sizing.gpus import gpus
 from kernels.sizing.inverse import most_sequences
 from kernels.sizing.kv_cache import kv_cache, token_bytes
@@ -54,7 +54,7 @@ say("sum-bytes", ",", lambda: SUM)
 say("sum", ".2f", lambda: SUM / GB)
 say("sum-gib", ".2f", lambda: SUM / GIB)
 say("token", ",", lambda: CACHE.bytes_per_token)
-say("layer-mib", ".0f", lambda: LENGTH * token_bytes(attention_of(LLAMA), HALF) / 2**20)
+say("layer-mib", ".0f", lambda: LENGTH * token_bytes(mixer_of(LLAMA), HALF) / 2**20)
 say("context", ",", lambda: LLAMA.context)
 say("step-kib", ".0f", lambda: memory(LLAMA, TOKEN).activations / 2**10)
 say("prompt", ".2f", lambda: memory(LLAMA, PROMPT).activations / GB)

@@ -18,24 +18,19 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from concepts.figures import Links, grids, listings, parts, stacks
-from concepts.figures.controls import Choice, Menu, Number
-from concepts.figures.explorable import Explorable, Values
+from concepts.figures.controls import Choice, Menu, Number, Reading
+from concepts.figures.explorable import Explorable, Readings, Values
 from concepts.figures.listings import Line
 from concepts.figures.numbers import show
 from kernels.sizing.gpus import Gpu, gpus
-from kernels.sizing.inverse import MAX_BATCH, MAX_LEN, Fit, longest, most_sequences, which_fit
-from kernels.sizing.layers import Attention, LatentAttention, Mixer, Model
+from kernels.sizing.inverse import MAX_BATCH, MAX_LEN, Fit, divides, longest, most_sequences, which_fit
+from kernels.sizing.layers import Attention, LatentAttention, Mamba, Mixer, Model
 from kernels.sizing.memory import Workload, per_gpu_parts
 from kernels.sizing.models import models, read_model
 from kernels.sizing.questions import parse_question
 from kernels.sizing.storage import GB, GIB
 from kernels.spec.run import MAX_ELEMENTS
 
-SLUGS = (  # models that write, whose heads eight cards can share
-    "gemma-2b", "gemma-3-27b", "gpt-oss-20b", "gpt-oss-120b", "llama-2-7b", "llama-2-70b", "llama-3-8b",
-    "llama-3-70b", "llama-3.1-8b", "llama-3.1-405b", "mistral-7b-v0.1", "mixtral-8x7b", "mixtral-8x22b",
-    "qwen3-8b", "qwen3-30b-a3b", "jamba-v0.1", "deepseek-v3",
-)  # fmt: skip
 CARDS = ("1", "2", "4", "8")
 MOST_CARDS = int(CARDS[-1])
 ASIDE = 1.4  # GB: the 1,343 MiB that [@hfanatomy] found taken on a V100 before any model was loaded
@@ -46,7 +41,9 @@ STEPS: dict[str, dict[str, Any]] = {
     "all": {"q_len": "len", "logits": "all"},
 }
 JSON_WIDTH = 64  # characters of a line of a command
-RUN_LENGTH = 4096  # tokens at most, of those that the lab is given
+RUN_LENGTH = 4096  # tokens of a cache at most, of those that the lab is given
+READ_AT_ONCE = 64  # tokens at most, where a layer reads all of them
+CHANNELS = 32  # of a state-space layer, of as many as it has
 
 
 def question(values: Values) -> dict[str, Any]:
@@ -119,7 +116,7 @@ class FitChecker(Explorable):
             "model",
             gettext_lazy("Model"),
             "llama-3-8b",
-            tuple((slug, models()[slug].title) for slug in SLUGS),
+            tuple((slug, model.title) for slug, model in models().items()),
         ),
         Menu(
             "gpu",
@@ -164,6 +161,20 @@ class FitChecker(Explorable):
     def usual(self) -> dict[str, Any]:
         """The values that the page opens with."""
         return {one.name: one.usual for one in self.controls}
+
+    def read(self, params: Mapping[str, str]) -> Readings:
+        """As they are typed, but for cards that cannot share the model's heads evenly."""
+        readings = dict(super().read(params))
+        model, cards = readings["model"].value, int(readings["cards"].value)
+        if divides(read_model(model).model, cards):
+            return readings
+        shown = max(n for n in map(int, CARDS) if n < cards and divides(read_model(model).model, n))
+        told = _(
+            "%(model)s cannot be shared by %(cards)d cards: its heads do not divide."
+            " The figure shows %(shown)d."
+        )
+        words = told % {"model": models()[model].title, "cards": cards, "shown": shown}
+        return readings | {"cards": Reading(str(shown), str(shown), {"": words})}
 
     # --- What it says ---------------------------------------------------------------------------
 
@@ -334,22 +345,9 @@ class FitChecker(Explorable):
         return stacks.document(self.stack(values, answer(values)), self.sentence(values))
 
     def lab(self, values: Values) -> list[tuple[str, str]]:
-        """One token against the cache of one layer."""
-        mixer = attention_of(read_model(values["model"]).model)
-        if isinstance(mixer, LatentAttention):
-            shape = {
-                "engine": "mla", "heads": mixer.heads // 4, "q_len": 1, "kv_len": min(values["n"], 256),
-                "d_nope": mixer.nope_dim, "d_rope": mixer.rope_dim, "d_c": mixer.kv_rank,
-                "d_v": mixer.v_head_dim,
-            }  # fmt: skip
-        else:
-            shape = {
-                "engine": "decode", "heads": mixer.heads, "kv_heads": mixer.kv_heads, "q_len": 1,
-                "kv_len": min(values["n"], runnable(mixer)), "head_dim": mixer.head_dim,
-            }  # fmt: skip
-            if values["cache"] == "fp8_e4m3":
-                shape["option_kv_dtype"] = values["cache"]
-        pairs = {"source": "seed", "seed": 1, "batch": 1, "dtype": "float16", **shape}
+        """What a layer of the model does for one token, as large as the lab takes it."""
+        mixer = mixer_of(read_model(values["model"]).model)
+        pairs = {"source": "seed", "seed": 1, "batch": 1, "dtype": "float16", **shape_of(mixer, values)}
         return [(name, str(value)) for name, value in pairs.items()]
 
 
@@ -367,10 +365,33 @@ EXAMPLES: Sequence[dict[str, Any]] = (
 )
 
 
-def attention_of(model: Model) -> Attention | LatentAttention:
-    """The first attention of a model."""
+def mixer_of(model: Model) -> Mixer:
+    """The first attention of a model, or what it has in its place."""
     mixers: list[Mixer] = [mixer for layer in model.layers for mixer in layer.mixers]
-    return next(mixer for mixer in mixers if isinstance(mixer, Attention | LatentAttention))
+    return next((mixer for mixer in mixers if isinstance(mixer, Attention | LatentAttention)), mixers[0])
+
+
+def shape_of(mixer: Mixer, values: Values) -> dict[str, Any]:
+    """The lab's fields: one token that meets the cache of a layer, or a text that is read at once."""
+    tokens = values["n"]
+    if isinstance(mixer, LatentAttention):
+        return {
+            "engine": "mla", "heads": mixer.heads // 4, "q_len": 1, "kv_len": min(tokens, 256),
+            "d_nope": mixer.nope_dim, "d_rope": mixer.rope_dim, "d_c": mixer.kv_rank, "d_v": mixer.v_head_dim,
+        }  # fmt: skip
+    if isinstance(mixer, Mamba):
+        shown = {"engine": "scan", "heads": 1, "q_len": min(tokens, READ_AT_ONCE), "dtype": "float32"}
+        return shown | {"channels": CHANNELS, "states": mixer.state}
+    if not isinstance(mixer, Attention):
+        raise TypeError(f"the lab has no example of {mixer.kind}")
+    shown = {"heads": mixer.heads, "kv_heads": mixer.kv_heads, "head_dim": mixer.head_dim}
+    if not mixer.is_causal:
+        length = min(tokens, READ_AT_ONCE)
+        return {"engine": "flash", "q_len": length, "kv_len": length, **shown}
+    shown |= {"engine": "decode", "q_len": 1, "kv_len": min(tokens, runnable(mixer))}
+    if values["cache"] == "fp8_e4m3":
+        shown["option_kv_dtype"] = values["cache"]
+    return shown
 
 
 def runnable(mixer: Attention) -> int:
