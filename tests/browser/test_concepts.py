@@ -34,6 +34,8 @@ PAGES = (
     "rope",
     "kv-cache",
     "decode-bandwidth",
+    "models",
+    "gpus",
 )
 
 

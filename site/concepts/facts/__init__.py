@@ -62,4 +62,5 @@ from concepts.facts import (  # noqa: E402, F401  (register their facts)
     sharing,
     soft_hard_local,
     sqrt_dk,
+    tables,
 )

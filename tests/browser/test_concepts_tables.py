@@ -1,0 +1,49 @@
+"""The long tables: narrowed, sorted, and left for the estimator and the lab."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import WIDTHS
+
+pytestmark = pytest.mark.slow
+
+OpenPage = Callable[..., Page]
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_models_are_found_sorted_and_left_for_the_estimator(
+    open_page: OpenPage, width: int, javascript: bool
+) -> None:
+    page = open_page("/en/concepts/models/", width=width, javascript=javascript)
+    status, first = page.locator("#models-status"), page.locator("#models tbody th").first
+    expect(status).to_contain_text("47 rows, by cache of a token: from GPT-3 175B (4,608)")
+    page.locator("#models-find").fill("falcon")
+    if not javascript:
+        page.locator("#models").get_by_role("button", name="Compute").click()
+    expect(status).to_contain_text("3 rows, by cache of a token: from Falcon 180B (160) to Falcon 7B (8)")
+    page.locator("#models").get_by_role("link", name="layers", exact=True).click()
+    expect(page).to_have_url(re.compile("find=falcon&sort=layers"))
+    expect(status).to_contain_text("3 rows, by layers: from Falcon 7B (32)")
+    page.locator("#models").get_by_role("link", name="layers", exact=True).click()
+    expect(first).to_contain_text("Falcon 180B")
+    page.locator("#models").get_by_role("link", name="Falcon 180B", exact=True).click()
+    expect(page.locator("#fit-status")).to_contain_text("Falcon 180B with a text of 4,096 tokens needs")
+    page.go_back()
+    page.get_by_role("link", name="Run a layer of Falcon 7B").click()
+    expect(page.locator("#lab-heads")).to_have_value("71")
+
+
+def test_the_names_stay_where_a_table_scrolls(open_page: OpenPage) -> None:
+    page = open_page("/en/concepts/gpus/", width=WIDTHS["phone"])
+    box, name = page.locator("#gpus .tight"), page.locator("#gpus tbody th").first
+    before = name.bounding_box()
+    box.evaluate("box => { box.scrollLeft = 400; }")
+    after = name.bounding_box()
+    assert before
+    assert after
+    assert abs(before["x"] - after["x"]) < 8
+    assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS["phone"]
