@@ -127,7 +127,7 @@ def test_facts_of_the_page() -> None:
     texts = {
         "open": "15", "first-sum": "0.15", "first-of-three": "0.22", "row-two": "(0.65, 0.35)",
         "row-two-powers": "(1.000, 0.537)", "added-leak": "0.27", "lost-gap": "104",
-        "grain": "64", "share": "50.01",
+        "grain": "64", "share": "50.01", "wide-bottom": "13",
     }  # fmt: skip
     assert {name: FACTS[f"masks-{name}"].text for name in texts} == texts
     gap = np.float32(104)

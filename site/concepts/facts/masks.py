@@ -29,6 +29,12 @@ def first_of_three() -> float:
     return float(_causal(3, 3, "zero_after")[0, 0])
 
 
+@fact("masks-wide-bottom", ".0f")
+def wide_bottom() -> int:
+    """What the first of 4 queries sees of 16 keys, from the bottom right."""
+    return int(allowed_by(4, 16, Rules(is_causal=True, window=16, real=16), "bottom_right")[0].sum())
+
+
 @fact("masks-row-two", ".2f")
 def row_two() -> tuple[float, ...]:
     return tuple(float(x) for x in _causal(5, 5)[1, :2])

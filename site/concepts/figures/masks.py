@@ -44,7 +44,7 @@ OPEN, SHUT = "0", "−∞"
 WAYS = (
     ("zero_after", gettext_lazy("0 after softmax")),
     ("added", gettext_lazy("added as 1 and 0")),
-    ("inverted", gettext_lazy("the other way round")),
+    ("inverted", gettext_lazy("True and False exchanged")),
     ("finite", gettext_lazy("−10⁹ for −∞")),
     ("plain", gettext_lazy("softmax as it is")),
 )
