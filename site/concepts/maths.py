@@ -15,7 +15,7 @@ REFERENCE = re.compile(r"&amp;(#x[0-9A-Fa-f]+;)")
 IDENTIFIER = re.compile(r"<mi([^>]*)>([^<]+)</mi>")
 # Not in MathML Core; browsers that implement the standard ignore them or complain.
 NAMED_SPACE = re.compile(r'<mspace width="negative\w+" ?/>')
-# ∞ is a number, ⊤ says “transposed”, and the name of a function stands close to its bracket: no sign with room on both sides.
+# ∞ and ⊤ are no operations, and the name of a function stands close to its bracket.
 OPENS = r"(?:<mrow>)?<mo[^>]*>(?:&#x00028;|&#x0007B;|[\[(])</mo>"
 NAME = re.compile(rf"<mo>((?:[A-Za-z]+(?=</mo>{OPENS}))|&#x0221E;|&#x022A4;)</mo>")
 # Without a bracket it keeps a little room: ln 2.
