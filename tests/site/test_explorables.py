@@ -11,7 +11,7 @@ from django.test import Client
 
 from concepts.figures import Links, registry
 from concepts.figures.average import KEYS, VALUES, averages
-from concepts.figures.controls import Cell, Cells, Choice, Control, Matrix, Number, Switch, Words
+from concepts.figures.controls import Cell, Cells, Choice, Control, Find, Matrix, Number, Switch, Words
 from concepts.figures.explorable import Explorable
 from concepts.pages import book
 
@@ -46,8 +46,8 @@ def other_value(control: Control) -> object:
         return next(value for value, _words in control.options if value != control.usual)
     if isinstance(control, Switch):
         return not control.usual
-    if isinstance(control, Words):
-        return ("one", "other")[: control.most]
+    if isinstance(control, Words | Find):
+        return ("one", "other")[: control.most] if isinstance(control, Words) else "some words"
     if isinstance(control, Cells | Cell):
         return ((1, 2), (3, 1)) if isinstance(control, Cells) else (control.rows, control.columns)
     assert isinstance(control, Matrix)

@@ -11,7 +11,8 @@ from django.test import Client
 
 from concepts.facts import FACTS
 from concepts.figures import Links, gpu_table, model_table
-from concepts.figures.tables import MAX_FIND, Table
+from concepts.figures.controls import MAX_FIND
+from concepts.figures.tables import Table
 from kernels.sizing.gpus import gpus
 from kernels.sizing.models import models
 

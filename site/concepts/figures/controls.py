@@ -24,6 +24,7 @@ from concepts.figures.numbers import MatrixInput, Rows, plain, read_matrix, show
 T = TypeVar("T")
 Text = str | Promise  # a sentence, perhaps to be translated when it is shown
 MAX_SHOWN = 20  # characters of what was typed that a message repeats
+MAX_FIND = 60  # characters of the words that are looked for
 SLIDER_STEPS = 200
 CELLS = re.compile(r"[1-9]{2}(\.[1-9]{2}){0,80}")
 
@@ -216,6 +217,20 @@ class Words(Control[tuple[str, ...]]):
 
     def write(self, value: tuple[str, ...]) -> str:
         return " ".join(value)
+
+
+@dataclass(frozen=True)
+class Find(Control[str]):
+    """Words that a row must have, all of them; none is every row."""
+
+    template = "words"
+
+    def read(self, params: Mapping[str, str]) -> Reading[str]:
+        text = " ".join(params.get(self.name, self.usual).split())
+        if len(text) <= MAX_FIND:
+            return Reading(text, text)
+        told = _("At most %(most)d letters are looked for; the rest is left out.") % {"most": MAX_FIND}
+        return Reading(text[:MAX_FIND], text[:MAX_FIND], {"": told})
 
 
 @dataclass(frozen=True)

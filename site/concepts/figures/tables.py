@@ -4,7 +4,7 @@ A table of its own is a subclass that says its columns and its rows; a row is wh
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -14,14 +14,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from concepts.figures import Links, grids, parts
-from concepts.figures.controls import Control, Menu, Reading, Switch, Text
+from concepts.figures.controls import Control, Find, Menu, Switch, Text
 from concepts.figures.explorable import Explorable, Values
 from concepts.figures.numbers import show
 
 Row = TypeVar("Row")
 Key = float | str | None
 IN_ORDER = "given"  # the order of the table itself
-MAX_FIND = 60  # characters
 PROSE = 24  # characters from which a cell is as wide as a sentence needs
 BAR, LINE, NAMES = 320.0, 20.0, 190.0  # of the picture: the longest bar, a line, room for names
 MOST_BARS = 24
@@ -52,20 +51,6 @@ def number(value: float) -> str:
     if value == int(value):
         return f"{int(value):,}"
     return f"{value:,.0f}" if value >= 1000 else show(value, 1 if value >= 100 else 2)
-
-
-@dataclass(frozen=True)
-class Find(Control[str]):
-    """Words that a row must have, all of them; none is every row."""
-
-    template = "words"
-
-    def read(self, params: Mapping[str, str]) -> Reading[str]:
-        text = " ".join(params.get(self.name, self.usual).split())
-        if len(text) <= MAX_FIND:
-            return Reading(text, text)
-        told = _("At most %(most)d letters are looked for; the rest is left out.") % {"most": MAX_FIND}
-        return Reading(text[:MAX_FIND], text[:MAX_FIND], {"": told})
 
 
 class Table(Explorable, Generic[Row]):
