@@ -95,6 +95,7 @@ def test_a_fact_can_be_computed_and_is_used(name: str) -> None:
         "z3-from-shown": "(1.2553, 1.5036)", "shown-sum3": "1.0001",
         "columns": "(0.8471, 0.8471, 1.3057)", "column-total": "3",
         "ratio": "2.0281", "unscaled-w33": "0.5761",
+        "pairs": "960",
         "zero-key-old-row": "(0.4011, 0.1978, 0.4011)", "zero-key-row": "(0.5035, 0.2483, 0.2483)",
         "overflow": "88.72", "half-overflow": "11.09",
     }.items(),
@@ -197,6 +198,36 @@ def test_an_entry_of_the_bibliography_that_lacks_something_is_refused(
     with pytest.raises(ContentError, match=re.escape(message)) as caught:
         pages.load_sources(path)
     assert str(caught.value).startswith("sources.yaml:2: first2020: ")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "third", "count", "smallest"),
+    [
+        (range(-2, 3), None, 960, (6, 24)),
+        (range(-2, 3), (1, 1, 2), 184, (8, 8)),  # with the scores of query 3 that the example has
+        (range(4), (1, 1, 2), 2, (8, 2)),
+    ],
+)
+def test_other_matrices_have_the_weights_of_the_example(
+    numbers: range, third: tuple[int, ...] | None, count: int, smallest: tuple[int, int]
+) -> None:
+    """Counted one by one: how many pairs there are, the smallest sum of their absolute entries, and how many
+    of them have it."""
+    from itertools import product
+
+    sums: list[int] = []
+    vectors = list(product(numbers, repeat=2))
+    for keys in product(vectors, repeat=3):
+        fitting: list[list[int]] = [[], [], []]
+        for query in vectors:
+            scores = tuple(query[0] * a + query[1] * b for a, b in keys)
+            leads = (scores[1] - scores[0], scores[2] - scores[0])
+            for row, wanted in enumerate(((-1, 0), (1, 1), (0, 1))):
+                if leads == wanted and (row < 2 or third in (None, scores)):
+                    fitting[row].append(sum(map(abs, query)))
+        size = sum(abs(entry) for key in keys for entry in key)
+        sums += [size + sum(three) for three in product(*fitting)]
+    assert (len(sums), (min(sums), sums.count(min(sums)))) == (count, smallest)
 
 
 @pytest.mark.parametrize(

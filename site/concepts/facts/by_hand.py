@@ -1,5 +1,7 @@
 """Numbers of the worked example."""
 
+from itertools import product
+
 import numpy as np
 
 from concepts.facts import fact
@@ -117,6 +119,19 @@ def ratio() -> float:
 @fact("by-hand-w13", ".4f")
 def w13() -> float:
     return float(EXAMPLE.weights[0, 2])
+
+
+@fact("by-hand-pairs", "d")
+def pairs_of_matrices() -> int:
+    """How many matrices Q and K of whole numbers from −2 to 2 have the weights of the example: those whose
+    scores differ from its scores by a constant in each row. So each query can be looked for by itself."""
+    numbers = range(-2, 3)
+    queries = np.array([*product(numbers, repeat=2)])
+    keys = np.array([*product(numbers, repeat=6)]).reshape(-1, 3, 2)
+    found = np.einsum("qd,kjd->kqj", queries, keys - keys[:, :1])
+    wanted = EXAMPLE.scores - EXAMPLE.scores[:, :1]
+    fits = (found[:, None] == wanted[None, :, None]).all(axis=-1)  # matrix K, row of the example, query
+    return int(fits.sum(axis=-1).prod(axis=-1).sum())
 
 
 @fact("by-hand-zero-key-row", ".4f")

@@ -4,7 +4,7 @@ import pytest
 
 from kernels.sizing.gpus import find_gpu, gpus
 from kernels.sizing.hf_config import read_config
-from kernels.sizing.layers import Attention, LatentAttention
+from kernels.sizing.layers import Attention, Experts, LatentAttention
 from kernels.sizing.models import find_model, models, read_model
 from kernels.spec import SpecError
 
@@ -30,6 +30,7 @@ SHAPES = {
     "llama-3.1-70b": (80, 8192, 64, 8, 128, 128256, 131072),
     "llama-3.1-405b": (126, 16384, 128, 8, 128, 128256, 131072),
     "mistral-7b-v0.1": (32, 4096, 32, 8, 128, 32000, 32768),
+    "mistral-7b-v0.2": (32, 4096, 32, 8, 128, 32000, 32768),
     "mixtral-8x7b": (32, 4096, 32, 8, 128, 32000, 32768),
     "mixtral-8x22b": (56, 6144, 48, 8, 128, 32768, 65536),
     "falcon-7b": (32, 4544, 71, 1, 64, 65024, 2048),
@@ -41,6 +42,8 @@ SHAPES = {
     "qwen3-32b": (64, 5120, 64, 8, 128, 151936, 40960),
     "qwen3-30b-a3b": (48, 2048, 32, 4, 128, 151936, 40960),
     "qwen3-235b-a22b": (94, 4096, 64, 4, 128, 151936, 40960),
+    "qwen3-next-80b-a3b": (48, 2048, 16, 2, 256, 151936, 262144),
+    "gemma-2b": (18, 2048, 8, 1, 256, 256000, 8192),
     "gemma-2-9b": (42, 3584, 16, 8, 256, 256000, 8192),
     "gemma-2-27b": (46, 4608, 32, 16, 128, 256000, 8192),
     "gemma-3-4b": (34, 2560, 8, 4, 256, 262144, 131072),
@@ -69,6 +72,50 @@ def test_shapes_of_latents(slug, layers, hidden):
     assert {mixer for layer in model.layers for mixer in layer.mixers} == {
         LatentAttention(128, 512, 64, 128, 128, q_rank=1536)
     }
+
+
+# What is special about the layers of a model; of the others nothing is.
+TRAITS = {
+    "bert-base": "bias, bidirectional", "bert-large": "bias, bidirectional",
+    "gpt2": "bias", "gpt2-medium": "bias", "gpt2-large": "bias", "gpt2-xl": "bias", "gpt3": "bias",
+    "bloom": "bias", "t5-base": "bidirectional, cross", "t5-11b": "bidirectional, cross",
+    "mistral-7b-v0.1": "window 4096", "mixtral-8x7b": "2 of 8", "mixtral-8x22b": "2 of 8",
+    "qwen2.5-7b": "bias", "qwen2.5-72b": "bias", "qwen3-8b": "norm of q and k",
+    "qwen3-32b": "norm of q and k",
+    "qwen3-30b-a3b": "8 of 128, norm of q and k", "qwen3-235b-a22b": "8 of 128, norm of q and k",
+    "qwen3-next-80b-a3b": "10 of 512, norm of q and k", "gemma-2-9b": "window 4096",
+    "gemma-2-27b": "window 4096",
+    "gemma-3-4b": "norm of q and k, window 1024", "gemma-3-27b": "norm of q and k, window 1024",
+    "gpt-oss-20b": "4 of 32, bias, sinks, window 128", "gpt-oss-120b": "4 of 128, bias, sinks, window 128",
+    "deepseek-v2": "6 of 160", "deepseek-v3": "8 of 256", "jamba-v0.1": "2 of 16",
+}  # fmt: skip
+
+
+def traits(slug):
+    found = set()
+    for layer in read_model(slug).model.layers or read_model(slug).model.encoder:
+        if isinstance(layer.mlp, Experts):
+            found.add(f"{layer.mlp.active} of {layer.mlp.count}")
+        for mixer in layer.mixers:
+            if isinstance(mixer, Attention):
+                named = {
+                    "bidirectional": not mixer.is_causal, "cross": mixer.is_cross, "bias": mixer.qkv_bias,
+                    "norm of q and k": mixer.qk_norm, "sinks": mixer.sinks == mixer.heads,
+                    f"window {mixer.window}": mixer.window,
+                }  # fmt: skip
+                found |= {name for name, is_so in named.items() if is_so}
+    return ", ".join(sorted(found))
+
+
+@pytest.mark.parametrize("slug", models())
+def test_what_is_special_about_layers(slug):
+    assert traits(slug) == TRAITS.get(slug, "")
+
+
+def test_every_row_is_held_to_figures():
+    without_heads = {"deepseek-v2", "deepseek-v3", "mamba-2.8b"}
+    assert models().keys() == SHAPES.keys() | without_heads
+    assert gpus().keys() == GPUS.keys()
 
 
 def test_every_row_has_a_source_and_is_understood():
@@ -101,6 +148,7 @@ def test_windows_reach_as_far_as_is_said():
 
 # GB, GB/s, TFLOP/s in 16 and 8 bits, KB of shared memory and the most of it, SMs, MB of L2
 GPUS = {
+    "v100-sxm2-16": (16, 900, 125, None, 128, 96, 80, 6),
     "v100-sxm2-32": (32, 900, 125, None, 128, 96, 80, 6),
     "a100-40": (40, 1555, 312, None, 192, 164, 108, 40),
     "a100-80-sxm": (80, 2039, 312, None, 192, 164, 108, 40),
