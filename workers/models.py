@@ -168,4 +168,5 @@ class Run(models.Model):
         return self.status not in ACTIVE
 
 
-import workers.grading.models  # noqa: E402, F401 (its rows belong to this app, and need what is above)
+import workers.grading.models  # noqa: E402 (its rows belong to this app, and need what is above)
+import workers.search  # noqa: E402, F401 (likewise)

@@ -29,3 +29,10 @@ def post_fork(arbiter: Any, worker: Any) -> None:
     """A killed arbiter takes its workers along: they would go on accepting requests for a second, then
     drop those that they have."""
     follow_parent(signal.SIGTERM)
+
+
+def post_worker_init(worker: Any) -> None:
+    """Make what searches need before somebody searches; here, where Django has been set up."""
+    from search.finding import warm
+
+    warm()

@@ -64,6 +64,7 @@ INSTALLED_APPS = [
     "concepts",
     "lab",
     "classroom",
+    "search",
 ]
 
 MIDDLEWARE = [

@@ -8,6 +8,7 @@ from django.urls import include, path
 from django.views.decorators.http import require_safe
 
 from concepts.api import ConceptsView
+from search.views import anywhere
 
 PRIVATE = ("lab/runs", "lab/history", "account", "classroom", "hand-in")
 
@@ -31,11 +32,13 @@ def robots(request: HttpRequest) -> HttpResponse:
 urlpatterns = [
     path("", root, name="root"),
     path("robots.txt", robots),
+    path("search", anywhere, name="search"),
     path("api/v1/concepts", ConceptsView.as_view(), name="concepts_list"),
     path("api/v1/", include("api.urls")),
     path("client/", include("classroom.recipes")),
     *i18n_patterns(
         path("lab/", include("lab.urls")),
+        path("search/", include("search.urls")),
         path("", include("classroom.urls")),
         path("", include("concepts.urls")),
     ),

@@ -1,0 +1,170 @@
+"""Everything that anybody may find: pages, terms, papers, problems of the course, operations of the API.
+
+Made of what the site itself shows from, in one language; nothing of what somebody keeps here is among it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from api.catalog.views import document
+from classroom import statements
+from classroom.checks import library
+from concepts.asks import Ask
+from concepts.pages import Book, Page, Source, book
+from search import plain
+
+CONCEPT, TERM, PAPER, PROBLEM, ENDPOINT, MINE = "concept", "term", "paper", "problem", "endpoint", "mine"
+REFERENCES = "references"
+METHODS = ("get", "post", "put", "patch", "delete")
+SOURCES = "sources"  # the anchor of a page's bibliography
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A stretch of a document that can be opened by itself."""
+
+    anchor: str
+    heading: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Link:
+    url: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Document:
+    kind: str
+    url: str
+    title: str
+    names: str = ""  # what else it is called, or is there for: synonyms, terms that it explains, parameters
+    people: str = ""  # who wrote it, or what it builds on
+    passages: tuple[Passage, ...] = ()
+    said: str = ""  # in place of an extract
+    also: tuple[Link, ...] = ()  # where else it is
+
+
+def documents(language: str) -> tuple[Document, ...]:
+    shelf = book(language)
+    return (
+        *(_concept(page, shelf) for page in shelf.pages.values()),
+        *_terms(shelf),
+        *_papers(shelf),
+        *_problems(),
+        *_endpoints(document()),
+    )
+
+
+def _concept(page: Page, shelf: Book) -> Document:
+    read = "".join(_words(piece) for piece in page.pieces)
+    explained = [f"{term.name} {term.also}" for term in shelf.glossary if term.entry.slug == page.slug]
+    bibliography = " · ".join(f"{_cited(source)}. {source.title}" for source in page.sources)
+    body = [Passage(each.anchor, each.heading, each.text) for each in plain.passages(read)]
+    return Document(
+        CONCEPT,
+        reverse("concepts:concept", args=[page.slug]),
+        page.title,
+        names=" ".join([page.slug, *map(plain.text, explained)]),
+        people=" ".join(source.authors for source in page.sources),
+        passages=(Passage("", "", page.summary), *body, Passage(SOURCES, _("Sources"), bibliography)),
+    )
+
+
+def _words(piece: object) -> str:
+    """Of a question what is asked, and not what is answered; a figure's caption is in the text around it."""
+    if isinstance(piece, Ask):
+        return f"<p>{piece.question}</p>"
+    return piece if isinstance(piece, str) else ""
+
+
+def _cited(source: Source) -> str:
+    return f"{source.authors} ({source.year})"
+
+
+def _terms(shelf: Book) -> Iterator[Document]:
+    place = reverse("concepts:glossary")
+    for term in shelf.glossary:
+        also = plain.text(term.also)
+        url = reverse("concepts:concept", args=[term.entry.slug])
+        explained = (Link(url, term.entry.title),) if term.entry.written else ()
+        yield Document(
+            TERM,
+            f"{place}#term-{term.slug}",
+            plain.text(term.name),
+            f"{also} {term.slug}",
+            passages=(Passage("", "", plain.text(term.means)),),
+            also=explained,
+        )
+
+
+def _papers(shelf: Book) -> Iterator[Document]:
+    """Each opens where it is cited first, or in the list of all of them."""
+    cited: dict[str, list[Page]] = {}
+    sources: dict[str, Source] = {}
+    for page in shelf.pages.values():
+        for source in page.sources:
+            sources[source.key] = source
+            cited.setdefault(source.key, []).append(page)
+    for key, source in sources.items():
+        links = tuple(Link(_reference(page.slug, key), page.title) for page in cited[key])
+        url = _reference(REFERENCES, key) if REFERENCES in shelf.pages else links[0].url
+        said = f"{_cited(source)}. {source.venue}."
+        yield Document(PAPER, url, source.title, people=source.authors, said=said, also=links)
+
+
+def _reference(slug: str, key: str) -> str:
+    return f"{reverse('concepts:concept', args=[slug])}#ref-{key}"
+
+
+def _problems() -> Iterator[Document]:
+    """Statements alone: hints and solutions are for who asks for them."""
+    for slug in library.slugs():
+        asked = library.problem(slug)
+        statement = plain.text(str(statements.to_html(asked.statement)))
+        url = reverse("classroom:problem", args=[slug])
+        yield Document(PROBLEM, url, asked.title, slug, passages=(Passage("", "", statement),))
+
+
+def _endpoints(schema: Mapping[str, Any]) -> Iterator[Document]:
+    page = reverse("api:docs")
+    schemas = schema.get("components", {}).get("schemas", {})
+    for path, operations in schema["paths"].items():
+        for method in METHODS:
+            if method not in operations:
+                continue
+            operation = operations[method]
+            call = f"{method.upper()} {path}"
+            fields = " ".join(_fields(operation.get("requestBody", {}), schemas, set()))
+            said = Passage("", operation["summary"], operation["description"])
+            parameters = " ".join(each["name"] for each in operation.get("parameters", ()) if "name" in each)
+            yield Document(
+                ENDPOINT,
+                f"{page}#/{operation['tags'][0]}/{operation['operationId']}",
+                call,
+                f"{operation['operationId']} {parameters}",
+                passages=(said, Passage("", "", fields)),
+            )
+
+
+def _fields(schema: object, schemas: Mapping[str, Any], seen: set[str]) -> Iterator[str]:
+    """The names of all fields of a body, through what it refers to."""
+    if isinstance(schema, list):
+        for each in schema:
+            yield from _fields(each, schemas, seen)
+    if not isinstance(schema, Mapping):
+        return
+    name = str(schema.get("$ref", "")).rpartition("/")[2]
+    if name and name not in seen:
+        seen.add(name)
+        yield from _fields(schemas.get(name, {}), schemas, seen)
+    for key, value in schema.items():
+        if key == "properties":
+            yield from value
+        if key != "example":
+            yield from _fields(list(value.values()) if key == "properties" else value, schemas, seen)
