@@ -20,7 +20,7 @@ from search import plain
 CONCEPT, TERM, PAPER, PROBLEM, ENDPOINT, MINE = "concept", "term", "paper", "problem", "endpoint", "mine"
 REFERENCES = "references"
 METHODS = ("get", "post", "put", "patch", "delete")
-SOURCES = "sources"  # the anchor of a page's bibliography
+SOURCES = "sources"  # the anchor of a page's bibliography, which is shown where nothing else can be
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Document:
     kind: str
     url: str
     title: str
-    names: str = ""  # what else it is called, or is there for: synonyms, terms that it explains, parameters
+    names: tuple[str, ...] = ()  # what else it is called, or is there for: synonyms, terms that it explains
     people: str = ""  # who wrote it, or what it builds on
     passages: tuple[Passage, ...] = ()
     said: str = ""  # in place of an extract
@@ -63,14 +63,15 @@ def documents(language: str) -> tuple[Document, ...]:
 
 def _concept(page: Page, shelf: Book) -> Document:
     read = "".join(_words(piece) for piece in page.pieces)
-    explained = [f"{term.name} {term.also}" for term in shelf.glossary if term.entry.slug == page.slug]
+    terms = [term for term in shelf.glossary if term.entry.slug == page.slug]
+    explained = [plain.text(name) for term in terms for name in (term.name, term.also) if name]
     bibliography = " · ".join(f"{_cited(source)}. {source.title}" for source in page.sources)
     body = [Passage(each.anchor, each.heading, each.text) for each in plain.passages(read)]
     return Document(
         CONCEPT,
         reverse("concepts:concept", args=[page.slug]),
         page.title,
-        names=" ".join([page.slug, *map(plain.text, explained)]),
+        names=(page.slug, *explained),
         people=" ".join(source.authors for source in page.sources),
         passages=(Passage("", "", page.summary), *body, Passage(SOURCES, _("Sources"), bibliography)),
     )
@@ -90,14 +91,13 @@ def _cited(source: Source) -> str:
 def _terms(shelf: Book) -> Iterator[Document]:
     place = reverse("concepts:glossary")
     for term in shelf.glossary:
-        also = plain.text(term.also)
         url = reverse("concepts:concept", args=[term.entry.slug])
         explained = (Link(url, term.entry.title),) if term.entry.written else ()
         yield Document(
             TERM,
             f"{place}#term-{term.slug}",
             plain.text(term.name),
-            f"{also} {term.slug}",
+            (plain.text(term.also), term.slug),
             passages=(Passage("", "", plain.text(term.means)),),
             also=explained,
         )
@@ -128,7 +128,7 @@ def _problems() -> Iterator[Document]:
         asked = library.problem(slug)
         statement = plain.text(str(statements.to_html(asked.statement)))
         url = reverse("classroom:problem", args=[slug])
-        yield Document(PROBLEM, url, asked.title, slug, passages=(Passage("", "", statement),))
+        yield Document(PROBLEM, url, asked.title, (slug,), passages=(Passage("", "", statement),))
 
 
 def _endpoints(schema: Mapping[str, Any]) -> Iterator[Document]:
@@ -141,14 +141,15 @@ def _endpoints(schema: Mapping[str, Any]) -> Iterator[Document]:
             operation = operations[method]
             call = f"{method.upper()} {path}"
             fields = " ".join(_fields(operation.get("requestBody", {}), schemas, set()))
-            said = Passage("", operation["summary"], operation["description"])
-            parameters = " ".join(each["name"] for each in operation.get("parameters", ()) if "name" in each)
+            described = Passage("", "", operation["description"].replace("`", ""))
+            parameters = [each["name"] for each in operation.get("parameters", ()) if "name" in each]
             yield Document(
                 ENDPOINT,
                 f"{page}#/{operation['tags'][0]}/{operation['operationId']}",
                 call,
-                f"{operation['operationId']} {parameters}",
-                passages=(said, Passage("", "", fields)),
+                (operation["summary"], operation["operationId"], *parameters),
+                passages=(described, Passage("", _("Fields"), fields)),
+                said=operation["summary"],
             )
 
 

@@ -21,7 +21,7 @@ EXAMPLES = ("√d", "QKᵀ", "causal mask", "KV cache", "log-sum-exp", "Vaswani"
 MOST_TYPED = 200  # characters that are read
 KINDS = (CONCEPT, TERM, PROBLEM, MINE, PAPER, ENDPOINT)
 SHOWN = {CONCEPT: 6, TERM: 3, PROBLEM: 3, MINE: 3, PAPER: 3, ENDPOINT: 4}
-SHOWN_OF_ONE = 40
+SHOWN_OF_ONE = 100
 # A page comes first, unless something else is just what was asked for, or that much nearer to it.
 CLEARLY = 3.0
 
@@ -106,8 +106,7 @@ def clean(typed: str) -> str:
 
 
 def find(typed: str, language: str, owner: str = "", kind: str = "") -> Results:
-    """typed: as `clean` leaves it; owner: whose own things are searched as well; kind: that one alone, and more
-    of it."""
+    """typed: as `clean` leaves it; owner: whose own things are found too; kind: that alone, and all of it."""
     whole = index(language)
     question = whole.question(typed)
     found = _hits(whole, question, _holding(whole, question))

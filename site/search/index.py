@@ -18,7 +18,18 @@ from threading import Lock
 from django.utils.translation import override
 
 from search import typos, words
-from search.documents import CONCEPT, ENDPOINT, MINE, PAPER, PROBLEM, TERM, Document, Passage, documents
+from search.documents import (
+    CONCEPT,
+    ENDPOINT,
+    MINE,
+    PAPER,
+    PROBLEM,
+    SOURCES,
+    TERM,
+    Document,
+    Passage,
+    documents,
+)
 
 
 @dataclass(frozen=True)
@@ -37,12 +48,14 @@ COUNTS = {
     TERM: Counts(title=6, heading=0, names=4, people=0, text=1),
     PAPER: Counts(title=5, heading=0, names=0, people=4, text=1),
     PROBLEM: Counts(title=4, heading=1.5, names=1.5, people=0, text=0.7),
-    ENDPOINT: Counts(title=4, heading=2, names=2, people=0, text=0.5),
+    ENDPOINT: Counts(title=4, heading=0, names=2, people=0, text=0.5),
     MINE: Counts(title=8, heading=0, names=8, people=0, text=1),
 }
-EXACT, FORM, BEGINNING = 1.0, 0.85, 0.6  # the word itself, a form of it, what begins with it
+EXACT, FORM = 1.0, 0.85  # the word itself, a form of it
+BEGINNING = (0.0, 0.2, 0.4, 0.6)  # what begins with so many letters of it, or with more
 NEAR = (1.0, 0.6, 0.4)  # by how many letters off
 IN_A_ROW = 1.5  # words that stand together as they were asked for
+CALLED = 1.5  # what is known by just this name
 HEADED = 3.0  # what a word in the heading of a part counts beside those in its text
 MOST_PLACES = 2
 MOST_WORDS = 8
@@ -67,6 +80,7 @@ class Wanted:
 @dataclass(frozen=True)
 class Question:
     wanted: tuple[Wanted, ...]
+    name: str = ""  # as what is asked for may be called
     phrase: str = ""  # all of it in a row, if it is more than a word
 
     @property
@@ -91,6 +105,7 @@ class Index:
     documents: Sequence[Document]
     weights: list[dict[str, float]] = field(default_factory=list)  # of each document: what a word counts
     titles: list[frozenset[str]] = field(default_factory=list)
+    called: list[list[str]] = field(default_factory=list)  # titles and other names, as they may be asked for
     lengths: list[int] = field(default_factory=list)  # words of titles
     passages: list[list[tuple[Counter[str], Counter[str]]]] = field(default_factory=list)  # heading, text
     rows: list[str] = field(default_factory=list)  # all words of a document, as they follow each other
@@ -116,7 +131,7 @@ class Index:
         for tokens, counted in (
             (title, counts.title),
             ({token for heading, _ in passages for token in heading}, counts.heading),
-            ({*self._tokens(document.names), *self._joined(document.names)}, counts.names),
+            ({token for name in document.names for token in self._tokens(name)}, counts.names),
             (people, counts.people),
         ):
             for token in tokens:
@@ -128,7 +143,8 @@ class Index:
         self.rows.append(" . ".join(" ".join(word.tokens[0] for word in words.read(text)) for text in said))
         self.passages.append(passages)
         self.titles.append(frozenset(title))
-        self.lengths.append(len(self._content(document.title)))
+        self.called.append([self._name(name) for name in (document.title, *document.names)])
+        self.lengths.append(sum(max(1, len(word.tokens) - 1) for word in self._content(document.title)))
         self.weights.append(dict(weights))
         self.held.update(weights.keys())
 
@@ -153,6 +169,10 @@ class Index:
         stopwords = words.STOPWORDS.get(self.language, frozenset())
         return [each for each in every if each.tokens[0] not in stopwords] or every
 
+    def _name(self, text: str) -> str:
+        """The same for all ways to say it, nearly."""
+        return " ".join(words.stem(word.tokens[0], self.language) for word in self._content(text))
+
     @cached_property
     def digest(self) -> str:
         whole = hashlib.sha256()
@@ -171,35 +191,37 @@ class Index:
         typed = [each.tokens for each in asked]
         wanted: list[Wanted] = []
         for number, tokens in enumerate(typed):
-            is_last = number == len(typed) - 1
-            wanted += self._wanted(tokens, text[asked[number].start : asked[number].end], is_last=is_last)
+            beginning = BEGINNING[min(3, len(tokens[0]))] if number == len(typed) - 1 else 0
+            beginning *= len(typed) > 1 or len(tokens[0]) > 1  # a letter alone is a sign
+            wanted += self._wanted(tokens, text[asked[number].start : asked[number].end], beginning=beginning)
         for one, other in pairwise(wanted):  # soft max
             if (joined := one.typed.lower() + other.typed.lower()) in self.held:
                 one.words.setdefault(joined, EXACT)
                 other.words.setdefault(joined, EXACT)
         corrected = {each.typed.lower(): each.corrected for each in wanted if each.corrected}
         row = [corrected.get(each.tokens[0], each.tokens[0]) for each in words.iterate(text)]
-        return Question(tuple(wanted), f" {' '.join(row)} " if len(row) > 1 else "")
+        phrase = f" {' '.join(row)} "
+        return Question(tuple(wanted), self._name(phrase), phrase if len(row) > 1 else "")
 
-    def _wanted(self, tokens: Sequence[str], typed: str, *, is_last: bool) -> list[Wanted]:
+    def _wanted(self, tokens: Sequence[str], typed: str, *, beginning: float) -> list[Wanted]:
+        """What a piece of the question stands for. beginning: how well what begins with it fits."""
         whole, *parts = tokens
-        if known := self._known(whole, is_last=is_last):
-            return [Wanted(typed, known, whole if is_last and len(whole) > 1 else "")]
+        if known := self._known(whole, beginning):
+            return [Wanted(typed, known, whole if beginning else "")]
         if parts:
-            return [each for part in parts for each in self._wanted([part], part, is_last=False)]
-        if pair := self._apart(whole):
-            return [Wanted(part, {**self._known(part, is_last=False)}) for part in pair]
-        near = self.neighbours.of(whole, is_beginning=is_last)[:MOST_NEAR]
+            return [each for part in parts for each in self._wanted([part], part, beginning=0)]
+        near = self.neighbours.of(whole, is_beginning=beginning > 0)[:MOST_NEAR]
+        if (not near or near[0][1] > 1) and (pair := self._apart(whole)):
+            return [Wanted(part, self._known(part, 0)) for part in pair]
         taken = {word: NEAR[distance] for word, distance in near}
         forms = {words.stem(word, self.language): FORM * fits for word, fits in taken.items()}
         return [Wanted(typed, {**forms, **taken}, corrected=near[0][0] if near else "")]
 
-    def _known(self, word: str, *, is_last: bool) -> dict[str, float]:
+    def _known(self, word: str, beginning: float) -> dict[str, float]:
         """What is written of it: itself, a form of it and, of what may not be whole yet, how it goes on."""
         form = words.stem(word, self.language)
-        known = {form: FORM} if form in self.held else {}
-        if is_last and len(word) > 1:
-            known |= dict.fromkeys(self._beginning(word), BEGINNING)
+        known = dict.fromkeys(self._beginning(word), beginning) if beginning else {}
+        known |= {form: FORM} if form in self.held else {}
         return known | ({word: EXACT} if word in self.held else {})
 
     def _beginning(self, word: str) -> list[str]:
@@ -235,8 +257,11 @@ class Index:
         covered = min(1.0, in_title / max(1, self.lengths[number]))
         share = 1 - missing / max(1, len(question.wanted))
         row = IN_A_ROW if question.phrase and question.phrase in f" {self.rows[number]} " else 1.0
-        named = covered == 1 and in_title >= len(question.wanted)
-        return Found(number, self.documents[number], total * share * row * (1 + covered), not missing, named)
+        named, *called = (name == question.name for name in self.called[number])
+        row *= CALLED if any(called) else 1.0
+        return Found(
+            number, self.documents[number], total * share * row * (1 + 2 * covered), not missing, named
+        )
 
     def places(self, question: Question, number: int) -> list[Passage]:
         """The parts of a document that have most of the words, in headings first of all; of one that has none
@@ -247,7 +272,7 @@ class Index:
             for each in question.wanted:
                 times = sum(text[word] for word in each.words if word in text)
                 score += times / (times + 2) + (HEADED if heading.keys() & each.words.keys() else 0)
-            scored.append((score, -place))
+            scored.append((score / 4 if passages[place].anchor == SOURCES else score, -place))
         best = [-place for score, place in sorted(scored, reverse=True)[:MOST_PLACES] if score > 0]
         return [passages[place] for place in best] or list(passages[:1])
 

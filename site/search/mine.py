@@ -24,4 +24,4 @@ def index(owner: str, language: str) -> Index:
 
 
 def _document(slug: str, title: str) -> Document:
-    return Document(MINE, reverse("classroom:problem-mine", args=[slug]), title, slug, said=slug)
+    return Document(MINE, reverse("classroom:problem-mine", args=[slug]), title, (slug,), said=slug)

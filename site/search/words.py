@@ -24,8 +24,8 @@ LONGEST = 40  # letters of a word; what follows says nothing
 # Words that say nothing of a subject. A language without a list loses nothing but order.
 ENGLISH = """
 a an and are as at be but by can do does for from had has have how i if in into is it its my of on or our so
-than that the their them then there these they this to use used using was we were what when where which who why
-will with you your
+than that the their them then there these they this to use used using was we were what when where which who
+why will with you your
 """
 STOPWORDS = {"en": frozenset(ENGLISH.split())}
 

@@ -16,6 +16,6 @@ part() {
 part "What computes, on all cores" -n logical -m "not slow"
 part "What starts processes and looks at the clock, two files at a time" -n 2 --dist loadfile -m slow
 part "Rows, their queue and their pages once more, on PostgreSQL" --database postgres -n logical \
-    tests/workers tests/api tests/site/classroom
+    tests/workers tests/api tests/site/classroom tests/site/search
 
 [ -z "$failed" ] || { echo "Failed:$failed" >&2; exit 1; }
