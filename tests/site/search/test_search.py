@@ -278,9 +278,10 @@ HOSTILE = [
     '"', "'", "''", '" OR "', "softmax OR", "NEAR(softmax mask)", "words:softmax", "*", "soft*", "(softmax",
     "softmax)", "^softmax", "-softmax", "softmax AND", "softmax NOT mask", "{words}: x", "a:*", "!softmax",
     "softmax & | <->", "%", "\\", "\\'", "%s", "%(x)s", "\x00", "softmax\x00mask", "\u202esoftmax", "\ufeff",
-    "\x00'; DROP TABLE workers_search; --", "\U0001f9e0", "ﬁ", "ǅ", "İ", "ß", "ﷺ", "𝒬𝒦", "a\u0301\u0302\u0303",
-    "e" + "\u0301" * 300, "\u0301", "½", "①", "१२", "注意力", "внимание", "תשומת לב", "^", "_", "__", "a_", "_a",
-    "-", "’", ".", "...", ",", "<script>alert(1)</script>", "softmax " * 2000, "x" * 100_000, "ab" * 120,
+    "\x00'; DROP TABLE workers_search; --", "\U0001f9e0", "ﬁ", "ǅ", "İ", "ß", "ﷺ", "𝒬𝒦",
+    "a\u0301\u0302\u0303", "e" + "\u0301" * 300, "\u0301", "½", "①", "१२", "注意力", "внимание", "קשב",
+    "^", "_", "__", "a_", "_a", "-", "’", ".", "...", ",", "<script>alert(1)</script>", "softmax " * 2000,
+    "x" * 100_000, "ab" * 120,
     " ".join(f"w{n}" for n in range(500)), "√" * 300, "\ud7ff\ue000\uffff", "aB" * 100,
     "_".join("ab" for _ in range(80)), "-".join("xyz" for _ in range(70)), "A" * 24 + "a" * 24,
 ]  # fmt: skip
