@@ -9,6 +9,7 @@ On top of CommonMark, tables and typographic quotes:
 * `[@key]` cites a source that the page's front matter lists;
 * `::: figure name [part]` … `:::` places a figure with its caption;
 * `::: symbols` … `:::` lists the page's symbols, tied to the figure;
+* `::: list name` … `:::` is a listing of the whole book: its terms, its sources (see concepts.lists);
 * `::: check slug [case]` … `:::` is a case of a problem of the course, to be filled in and checked;
 * a fenced block ```` ```ask name ```` holds a question that is judged (see concepts.asks);
 * `::: question …` folds an answer, `::: wrong …` holds a misconception, `::: note` sets a paragraph apart.
@@ -43,9 +44,16 @@ LINK = re.compile(r"\[\[([a-z0-9-]+)(?:\|([^\]\n]+))?\]\]")
 TERM = re.compile(r"\[\[~([a-z0-9-]+)(?:\|([^\]\n]+))?\]\]")
 CLOSES = re.compile(r"[.,;:?!)’”]+")
 CITE = re.compile(r"\[@([a-z0-9-]+)\]")
-ENDS = {"figure": "</figcaption></figure>\n", "symbols": "", "check": "", "question": "</details>\n"}
+ENDS = {
+    "figure": "</figcaption></figure>\n",
+    "symbols": "",
+    "check": "",
+    "list": "",
+    "question": "</details>\n",
+}
 ASK_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-CONTAINERS = ("figure", "symbols", "check", "question", "wrong", "note")
+CONTAINERS = ("figure", "symbols", "check", "list", "question", "wrong", "note")
+LISTS = ("glossary", "references")
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,14 @@ class Check:
     case: str
 
 
-Piece = str | Slot | Check | Ask
+@dataclass(frozen=True)
+class Listing:
+    """A place for what the whole book has."""
+
+    name: str
+
+
+Piece = str | Slot | Check | Listing | Ask
 
 
 @dataclass(frozen=True)
@@ -288,6 +303,8 @@ def _check_container(token: Token, line: int | None, context: Context) -> None:
         slug, _space, case = argument.strip().partition(" ")
         if not context.can_check(slug, case):
             raise context.error(line, f"“{argument.strip()}” is no problem that can be filled in")
+    elif kind == "list" and argument.strip() not in LISTS:
+        raise context.error(line, f"there is no list “{argument.strip()}”, only {' and '.join(LISTS)}")
     elif kind in ("question", "wrong") and not argument.strip():
         raise context.error(line, f"::: {kind} needs its words on the same line")
 
@@ -306,6 +323,8 @@ def _container(renderer: Any, tokens: Sequence[Token], index: int, options: Any,
         html = f'<figure class="{css}">\x00{name} {part}\x00<figcaption>'
     elif kind == "check":
         html = f"\x00check:{argument}\x00"
+    elif kind == "list":
+        html = f"\x00list:{argument}\x00"
     elif kind == "symbols":
         html = _symbols(env["context"])
     elif kind == "question":
@@ -343,6 +362,8 @@ def _split(html: str, context: Context) -> list[Piece]:
             kind, _colon, slug = name.rpartition(":")
             if kind == "ask":
                 pieces.append(context.asks[slug])
+            elif kind == "list":
+                pieces.append(Listing(slug))
             else:
                 pieces.append(Check(slug, part) if kind == "check" else Slot(name, part))
         else:
@@ -350,4 +371,4 @@ def _split(html: str, context: Context) -> list[Piece]:
     return pieces
 
 
-__all__ = ["Check", "Context", "Heading", "Piece", "Slot", "Symbol", "Term", "plain", "render"]
+__all__ = ["Check", "Context", "Heading", "Listing", "Piece", "Slot", "Symbol", "Term", "plain", "render"]

@@ -20,12 +20,11 @@ from concepts import strict
 from concepts.asks import Ask
 from concepts.errors import ContentError
 from concepts.figures import registry
-from concepts.markup import Check, Context, Heading, Piece, Slot, Symbol, Term, plain, render
+from concepts.markup import Check, Context, Heading, Listing, Piece, Slot, Symbol, Term, plain, render
 
 CONTENT = Path(__file__).resolve().parent / "content"
 REQUIRED = ("title", "part", "summary", "covers", "sources")
 OPTIONAL = ("prerequisites", "next", "figure", "symbols")
-GLOSSARY = "glossary"
 
 
 @dataclass(frozen=True)
@@ -89,6 +88,11 @@ class Page:
         return tuple(piece for piece in self.pieces if isinstance(piece, Ask))
 
     @property
+    def is_listing(self) -> bool:
+        """Whether what it is for is a listing of the whole book."""
+        return any(isinstance(piece, Listing) for piece in self.pieces)
+
+    @property
     def has_checks(self) -> bool:
         return any(isinstance(piece, Check) for piece in self.pieces)
 
@@ -110,6 +114,11 @@ class Book:
     parts: tuple[Part, ...]
     pages: Mapping[str, Page]
     glossary: tuple[Definition, ...]  # by name
+
+    def citing(self, source: Source) -> tuple[Entry, ...]:
+        """The pages that cite it, in the order of the table of contents."""
+        entries = (entry for part in self.parts for entry in part.entries if entry.written)
+        return tuple(entry for entry in entries if source in self.pages[entry.slug].sources)
 
 
 def _yaml(path: Path) -> Any:
@@ -162,11 +171,10 @@ def book(language: str) -> Book:
 
 def load(folder: Path, language: str) -> Book:
     written = frozenset(path.stem for path in folder.glob("*.md"))
-    terms = load_terms(folder / f"{GLOSSARY}.yaml")
-    readable = written | ({GLOSSARY} if terms else frozenset())
+    terms = load_terms(folder / "glossary.yaml")
     parts = []
     for number, part in enumerate(_yaml(folder / "contents.yaml"), 1):
-        entries = tuple(Entry(slug, title, slug in readable) for slug, title in part["concepts"].items())
+        entries = tuple(Entry(slug, title, slug in written) for slug, title in part["concepts"].items())
         numeral = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII")[number - 1]
         parts.append(Part(number, numeral, part["title"], part["summary"], entries))
     listed = {entry.slug: entry for part in parts for entry in part.entries}
@@ -192,7 +200,7 @@ def _glossary(terms: Mapping[str, Term], listed: Mapping[str, Entry]) -> tuple[D
     for term in terms.values():
         if term.page not in listed:
             raise ContentError(
-                f"{GLOSSARY}.yaml", 1, f"{term.slug}: {term.page} is not in the table of contents"
+                "glossary.yaml", 1, f"{term.slug}: {term.page} is not in the table of contents"
             )
     definitions = [
         Definition(

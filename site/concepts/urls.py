@@ -19,7 +19,6 @@ app_name = "concepts"
 urlpatterns = [
     path("", views.home, name="home"),
     path("figure/<slug:name>.<form:form>", views.figure, name="home-figure"),
-    path("concepts/glossary/", views.glossary, name="glossary"),
     path("concepts/<slug:slug>/", views.concept, name="concept"),
     path("concepts/<slug:slug>/figure/<slug:name>.<form:form>", views.figure, name="figure"),
 ]

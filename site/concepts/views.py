@@ -15,11 +15,11 @@ from django.utils.translation import get_language
 from django.views.decorators.http import require_safe
 
 from classroom.checks import embed
-from concepts import asks
+from concepts import asks, lists
 from concepts.asks import Ask
 from concepts.figures import Figure, Links, registry
-from concepts.markup import Check, Piece
-from concepts.pages import GLOSSARY, Book, Page, book
+from concepts.markup import Check, Listing, Piece
+from concepts.pages import Book, Page, book
 
 FIGURES = registry()
 CACHED_QUERY = 500  # characters; longer states are rendered each time
@@ -81,17 +81,6 @@ def concept(request: HttpRequest, slug: str) -> HttpResponse:
     return render(request, "concepts/concept.html", context)
 
 
-@require_safe
-def glossary(request: HttpRequest) -> HttpResponse:
-    shelf = current_book()
-    part, entry = next(
-        (part, entry) for part in shelf.parts for entry in part.entries if entry.slug == GLOSSARY
-    )
-    return render(
-        request, "concepts/glossary.html", {"part": part, "title": entry.title, "terms": shelf.glossary}
-    )
-
-
 def _page(slug: str) -> Page:
     try:
         return current_book().pages[slug]
@@ -105,6 +94,8 @@ def _place(request: HttpRequest, piece: Piece, state: Mapping[str, str], page: P
     if isinstance(piece, Ask):
         home = reverse("concepts:concept", args=[page.slug])
         return asks.render(piece, state, home, carried(page, state, but=piece.field))
+    if isinstance(piece, Listing):
+        return lists.render(piece.name, current_book())
     if isinstance(piece, Check):
         return embed.render(request, piece.slug, piece.case, reverse("concepts:concept", args=[page.slug]))
     return render_figure(piece.figure, piece.part, state, page, origin_of(request))

@@ -36,6 +36,7 @@ PAGES = (
     "decode-bandwidth",
     "models",
     "gpus",
+    "references",
 )
 
 

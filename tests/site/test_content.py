@@ -18,6 +18,10 @@ from concepts.pages import CONTENT, Entry, Page, book, load_page, sources
 BOOK = book("en")
 PAGES = list(BOOK.pages.values())
 EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.slug)
+# But those whose content is a listing, whatever is said before it.
+EVERY_CONCEPT = pytest.mark.parametrize(
+    "page", [page for page in PAGES if not page.is_listing], ids=lambda page: page.slug
+)
 GOOD = """---
 title: A page
 part: 1
@@ -47,21 +51,25 @@ def test_by_hand_covers_its_rows() -> None:
     assert BOOK.pages["by-hand"].covers == ("C1", "C2", "C3")
 
 
-@EVERY_PAGE
+@EVERY_CONCEPT
 def test_a_page_has_the_length_of_a_page(page: Page) -> None:
     assert 600 <= page.words <= 1600
 
 
-@EVERY_PAGE
+@EVERY_CONCEPT
 def test_a_page_uses_every_source_that_it_lists(page: Page) -> None:
     cited = set(re.findall(r'href="#ref-([a-z0-9-]+)"', html_of(page)))
     assert cited == {source.key for source in page.sources}
 
 
+@EVERY_CONCEPT
+def test_a_page_has_formulas(page: Page) -> None:
+    assert "<math" in html_of(page)
+
+
 @EVERY_PAGE
 def test_mathml_is_well_formed_and_free_of_latex(page: Page) -> None:
     formulas = re.findall(r"<math.*?</math>", html_of(page), re.DOTALL)
-    assert formulas
     for formula in formulas:
         ET.fromstring(formula)
         assert "\\" not in formula
@@ -148,7 +156,7 @@ def test_a_venue_names_the_year_of_its_source() -> None:
         assert not years or str(source.year) in years, source
 
 
-@EVERY_PAGE
+@EVERY_CONCEPT
 def test_every_source_of_a_page_is_shown_with_its_year_and_venue(client: Client, page: Page) -> None:
     html = client.get(f"/en/concepts/{page.slug}/").content.decode()
     shown = dict(re.findall(r'<li id="ref-([a-z0-9-]+)">(.*?)</li>', html, re.DOTALL))
@@ -337,7 +345,7 @@ def test_every_term_is_a_sentence_or_two_and_has_a_page() -> None:
         assert term.entry.slug in slugs
 
 
-@EVERY_PAGE
+@EVERY_CONCEPT
 def test_a_page_marks_the_terms_that_it_explains(page: Page) -> None:
     """Or uses, a term once; the first mark of a page stands where the reader meets the word first."""
     html = html_of(page)
@@ -367,3 +375,33 @@ def test_a_mark_that_is_wrong_names_its_file_and_line(tmp_path: Path, words: str
     with pytest.raises(ContentError, match=re.escape(message)) as caught:
         load_page(path, {"a-page": Entry("a-page", "A page", True)}, terms)
     assert str(caught.value).startswith("a-page.md:9:")
+
+
+# --- Listings of the whole book -------------------------------------------------------------------
+
+
+def test_the_glossary_lists_every_term(client: Client) -> None:
+    html = client.get("/en/concepts/glossary/").content.decode()
+    assert re.findall(r'<div id="term-([a-z0-9-]+)"', html) == [term.slug for term in BOOK.glossary]
+
+
+def test_the_references_list_every_source_once_and_who_cites_it(client: Client) -> None:
+    html = client.get("/en/concepts/references/").content.decode()
+    entries = dict(re.findall(r'<li id="ref-([a-z0-9-]+)">(.*?)</li>', html, re.DOTALL))
+    assert entries.keys() == sources().keys()
+    assert html.count('id="ref-') == len(entries)
+    for key, entry in entries.items():
+        citing = {page.slug for page in PAGES if key in {source.key for source in page.sources}}
+        assert set(re.findall(r'href="/en/concepts/([a-z-]+)/"', entry)) == citing
+        assert escape(sources()[key].url, quote=False) in entry
+    names = [sources()[key].short.casefold() for key in entries]
+    assert names == sorted(names)
+    for key in re.findall(r'href="#ref-([a-z0-9-]+)"', html):
+        assert key in entries
+
+
+def test_a_list_that_there_is_not_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a-page.md"
+    path.write_text(GOOD.replace("Words.", "::: list numbers\n:::"))
+    with pytest.raises(ContentError, match="there is no list “numbers”"):
+        load_page(path, {"a-page": Entry("a-page", "A page", True)})

@@ -19,7 +19,6 @@ from concepts.pages import book
 ADDRESSES = [
     "/en/",
     "/en/?angle=200&length=9",
-    "/en/concepts/glossary/",
     *(f"/en/concepts/{slug}/" for slug in book("en").pages),
 ]
 EVERY_PAGE = pytest.mark.parametrize("address", ADDRESSES)

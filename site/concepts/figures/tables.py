@@ -21,7 +21,7 @@ from concepts.figures.numbers import show
 Row = TypeVar("Row")
 Key = float | str | None
 IN_ORDER = "given"  # the order of the table itself
-PROSE = 24  # characters from which a cell is as wide as a sentence needs
+SENTENCE = 24  # characters from which a cell is as wide as a sentence needs
 BAR, LINE, NAMES = 320.0, 20.0, 190.0  # of the picture: the longest bar, a line, room for names
 MOST_BARS = 24
 
@@ -216,7 +216,7 @@ class Table(Explorable, Generic[Row]):
 
 
 def cell(words: str, is_text: bool) -> SafeString:
-    css = "num" if not is_text else ("text prose" if len(words) > PROSE else "text")
+    css = "num" if not is_text else ("text sentence" if len(words) > SENTENCE else "text")
     return format_html('<td class="{}">{}</td>', css, words)
 
 
