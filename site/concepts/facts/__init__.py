@@ -49,6 +49,7 @@ from concepts.facts import (  # noqa: E402, F401  (register their facts)
     fit,
     gpt_bert,
     kv_cache,
+    kv_compression,
     masks,
     memory_hierarchy,
     multi_head,
