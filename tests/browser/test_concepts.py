@@ -34,6 +34,7 @@ PAGES = (
     "rope",
     "kv-cache",
     "decode-bandwidth",
+    "kv-compression",
     "models",
     "gpus",
     "references",

@@ -110,7 +110,11 @@ WANTED = {
         "G4": r"232 query heads share 8.*160 KiB.*Falcon-7B is MQA.*512 KiB.*only 70B has groups",
         "G5": r"kv1 kv1 kv1 kv1 kv2 kv2 kv2 kv2.*layer by layer.*group the queries before the product",
     },
-    "kv-compression": {"F8": r"KIVI.*H2O|H2O.*KIVI"},
+    "kv-compression": {
+        "F8": r"off by 9\.1 %.*is b\+32/g bits a number.*4 bits, g=32 5 40 5 GiB.*e4m3.*KIVI leaves them"
+              r".*StreamingLLM\): so do the first 4.*H2O: half.*SnapKV: when.*gives up FP8.*MQA, GQA, MLA"
+              r".*CLA.*Sharing prefixes.*Paged attention.*offload",
+    },
     "inference-memory": {"F9": r"16\.06 GB.*16\.60 GB\. A 24 GB card holds that"},
 }  # fmt: skip
 # What is often said and wrong, of each page what it says instead. "…" is what may stand between.

@@ -127,7 +127,7 @@ def _kept(asks: str) -> dict[str, Any]:
 
 def _lost(asks: str, way: str) -> float:
     found = _kept(asks)
-    return 100 * found[way].error(found["full"])
+    return float(100 * found[way].error(found["full"]))
 
 
 SAID = {"code": ("window", "sinks", "h2o", "snap"), "dog": ("snap",), "near": ("window", "sinks")}

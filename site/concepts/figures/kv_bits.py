@@ -63,9 +63,9 @@ class FourCodes(Explorable):
         bits, (row,) = int(values["width"]), values["x"]
         shares = (np.array(row) - kept.least[0, 0]) / max(float(kept.step[0, 0]), np.finfo(float).tiny)
         rows = [
-            (show(x, 2), show(float(share), 2), f"{code} = {code:0{bits}b}", show(back, 2), show(back - x, 2))
+            (show(x, 2), tidy(share), f"{code}\u00a0=\u00a0{code:0{bits}b}", tidy(back), tidy(back - x))
             for x, share, code, back in zip(
-                row, shares, kept.codes[0].tolist(), (kept.restored()[0] + 0.0).round(3), strict=True
+                row, shares, kept.codes[0].tolist(), kept.restored()[0], strict=True
             )
         ]
         caption = _("From numbers to codes, and back")
@@ -80,11 +80,11 @@ class FourCodes(Explorable):
             " number. The worst of the four is off by %(off)s."
         )
         return told % {
-            "least": show(round(float(kept.least[0, 0]), 3), 2),
-            "step": show(round(float(kept.step[0, 0]), 3), 2),
+            "least": tidy(kept.least[0, 0]),
+            "step": tidy(kept.step[0, 0]),
             "codes": bits * len(FOUR[0]),
             "extra": GROUP_BITS,
-            "off": show(round(float(off), 3), 2),
+            "off": tidy(off),
         }
 
     def numbers(self, values: Values) -> dict[str, Any]:
@@ -103,10 +103,15 @@ class FourCodes(Explorable):
             for texts in (
                 [show(x, 2) for x in values["x"][0]],
                 [str(code) for code in kept.codes[0].tolist()],
-                [show(round(float(x), 3) + 0.0, 2) for x in kept.restored()[0]],
+                [tidy(x) for x in kept.restored()[0]],
             )
         ]
         return grids.picture(self.sentence(values), [(_("numbers, codes, back"), rows)])
+
+
+def tidy(value: float) -> str:
+    """Two decimals, without what float16 makes of the third."""
+    return show(round(float(value), 2) + 0.0, 2)
 
 
 # -- a cache -------------------------------------------------------------------------------------------------
@@ -192,16 +197,16 @@ class FewBits(Plotted):
             "4",
             (("8", "8"), ("4", "4"), ("2", "2"), (FP8, gettext_lazy("8, as FP8"))),
         ),
-        Choice("keys", gettext_lazy("Keys share a step"), "channel", ALONG),
-        Choice("values", gettext_lazy("Values share a step"), "token", ALONG),
-        Choice("group", gettext_lazy("Numbers to a step"), "32", (("8", "8"), ("16", "16"), ("32", "32"))),
-        Number("far", gettext_lazy("Three channels of keys stand away from 0 by"), 10, 0, 30),
-        Number("spread", gettext_lazy("Tokens’ values differ in size by a factor of"), 8, 1, 30),
+        Choice("keys", gettext_lazy("Keys share a scale"), "channel", ALONG),
+        Choice("values", gettext_lazy("Values share a scale"), "token", ALONG),
+        Choice("group", gettext_lazy("Numbers to a scale"), "32", (("8", "8"), ("16", "16"), ("32", "32"))),
+        Number("far", gettext_lazy("Three channels of keys, away from 0 by"), 10, 0, 30),
+        Number("spread", gettext_lazy("Values of tokens differ by a factor of"), 8, 1, 30),
     )
 
     def way(self, values: Values) -> Way:
-        along = (cast(Along, values[name]) for name in ("keys", "values"))
-        return Way(values["bits"], *along, int(values["group"]))
+        keys, rows = cast(Along, values["keys"]), cast(Along, values["values"])
+        return Way(values["bits"], keys, rows, int(values["group"]))
 
     def errors(self, values: Values, way: Way | None = None) -> tuple[float, float, float]:
         return errors(values["far"], values["spread"], way or self.way(values))
@@ -238,9 +243,10 @@ class FewBits(Plotted):
     def maps(self, values: Values) -> list[HeatMap]:
         _q, *both = cache_of(values["far"], values["spread"])
         ticks = range(0, TOKENS, 10)
-        names = {"down": _("token"), "across": _("channel")}
         return [
-            HeatMap(x, float(np.quantile(np.abs(x), 0.98)), **names, rows=ticks, columns=ticks) for x in both
+            HeatMap(x, largest, down=_("token"), across=_("channel"), rows=ticks, columns=ticks)
+            for x in both
+            for largest in [float(np.quantile(np.abs(x), 0.98))]
         ]
 
     def table(self, values: Values) -> SafeString:
@@ -268,7 +274,7 @@ class FewBits(Plotted):
 
     def sentence(self, values: Values) -> str:
         way = self.way(values)
-        kept = _("%(width)s bits with a step to %(group)d numbers are %(bits)s bits a number")
+        kept = _("%(width)s bits with a scale to %(group)d numbers are %(bits)s bits a number")
         layout = LAYOUTS[way.keys, way.values]
         if way.width == FP8:
             kept, layout = _("FP8 is %(bits)s bits a number"), _("one scale for all keys, one for all values")
