@@ -44,7 +44,7 @@ class FourCodes(Explorable):
             "x",
             gettext_lazy("Four numbers"),
             FOUR,
-            row_head=lambda _number: SafeString("<math><mi>x</mi></math>"),
+            row_head=lambda _number: SafeString("<i>x</i>"),
             coordinate="i",
         ),
         Choice(
