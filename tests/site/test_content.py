@@ -157,6 +157,12 @@ def test_a_venue_names_the_year_of_its_source() -> None:
 
 
 @EVERY_CONCEPT
+def test_no_two_sources_of_a_page_are_cited_by_the_same_words(page: Page) -> None:
+    """Or nobody could tell which “Touvron et al., 2023” is meant."""
+    assert len({source.short for source in page.sources}) == len(page.sources)
+
+
+@EVERY_CONCEPT
 def test_every_source_of_a_page_is_shown_with_its_year_and_venue(client: Client, page: Page) -> None:
     html = client.get(f"/en/concepts/{page.slug}/").content.decode()
     shown = dict(re.findall(r'<li id="ref-([a-z0-9-]+)">(.*?)</li>', html, re.DOTALL))

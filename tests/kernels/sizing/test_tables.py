@@ -65,10 +65,12 @@ def test_shapes(slug, shape):
     assert (len(model.layers), model.hidden, model.vocab, model.context) == (*shape[:2], *shape[5:])
 
 
-@pytest.mark.parametrize(("slug", "layers", "hidden"), [("deepseek-v2", 60, 5120), ("deepseek-v3", 61, 7168)])
-def test_shapes_of_latents(slug, layers, hidden):
+@pytest.mark.parametrize(
+    ("slug", "shape"), [("deepseek-v2", (60, 5120, 102400)), ("deepseek-v3", (61, 7168, 129280))]
+)
+def test_shapes_of_latents(slug, shape):
     model = read_model(slug).model
-    assert (len(model.layers), model.hidden, model.context) == (layers, hidden, 163840)
+    assert (len(model.layers), model.hidden, model.vocab, model.context) == (*shape, 163840)
     assert {mixer for layer in model.layers for mixer in layer.mixers} == {
         LatentAttention(128, 512, 64, 128, 128, q_rank=1536)
     }
