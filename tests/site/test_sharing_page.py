@@ -101,7 +101,7 @@ def test_what_is_stored_is_said() -> None:
         "mha": "2,560", "gqa": "320", "mqa": "40", "mha-all": "10", "gqa-all": "1.25",
         "falcon-heads": "232", "falcon-kv": "8", "falcon-size": "160", "falcon-mqa": "20",
         "latent": "512", "rope": "64", "latent-all": "576", "expanded": "40,960", "times": "71",
-        "equal": "2.25", "llama-7b": "512",
+        "equal": "2.25", "llama-7b": "512", "usual": "8",
     }.items(),
 )  # fmt: skip
 def test_facts(name: str, text: str) -> None:

@@ -2,7 +2,7 @@
 
 from concepts.facts import fact
 from concepts.figures.sharing import FIGURES, GIB, HEADS, KIB, cached, largest, outputs
-from kernels.sizing.layers import LatentAttention
+from kernels.sizing.layers import Attention, LatentAttention
 from kernels.sizing.models import read_model
 
 GROUPS = FIGURES[0]
@@ -115,3 +115,12 @@ def equal() -> float:
 @fact("sharing-llama-7b", ".0f")
 def llama_7b() -> float:
     return cached("llama-7b").mine / KIB
+
+
+@fact("sharing-usual", "d")
+def usual_heads() -> int:
+    """Heads of keys and values that models of several sizes have in common."""
+    slugs = ("mistral-7b-v0.1", "llama-3-8b", "llama-3-70b", "llama-3.1-405b")
+    mixers = [mixer for slug in slugs for layer in read_model(slug).model.layers for mixer in layer.mixers]
+    [found] = {mixer.kv_heads for mixer in mixers if isinstance(mixer, Attention)}
+    return found
