@@ -66,6 +66,7 @@ def _concept(page: Page, shelf: Book) -> Document:
     terms = [term for term in shelf.glossary if term.entry.slug == page.slug]
     explained = [plain.text(name) for term in terms for name in (term.name, term.also) if name]
     bibliography = " · ".join(f"{_cited(source)}. {source.title}" for source in page.sources)
+    cited = (Passage(SOURCES, _("Sources"), bibliography),) if bibliography else ()
     body = [Passage(each.anchor, each.heading, each.text) for each in plain.passages(read)]
     return Document(
         CONCEPT,
@@ -73,7 +74,7 @@ def _concept(page: Page, shelf: Book) -> Document:
         page.title,
         names=(page.slug, *explained),
         people=" ".join(source.authors for source in page.sources),
-        passages=(Passage("", "", page.summary), *body, Passage(SOURCES, _("Sources"), bibliography)),
+        passages=(Passage("", "", page.summary), *body, *cited),
     )
 
 
@@ -89,7 +90,7 @@ def _cited(source: Source) -> str:
 
 
 def _terms(shelf: Book) -> Iterator[Document]:
-    place = reverse("concepts:glossary")
+    place = reverse("concepts:concept", args=["glossary"])
     for term in shelf.glossary:
         url = reverse("concepts:concept", args=[term.entry.slug])
         explained = (Link(url, term.entry.title),) if term.entry.written else ()
