@@ -143,11 +143,11 @@ def test_a_layer_reaches_one_segment_farther_with_a_memory_alone(
 
 
 def test_the_lab_gets_a_segment_and_the_one_before(db: None) -> None:
-    for memory, keys in (("1", 8), ("0", 4)):
+    for memory, keys in (("1", 6), ("0", 3)):
         values = SEGMENTS.data({"memory": memory})["values"]
         form, _notes = form_of_link(RequestFactory().get("/en/lab/", SEGMENTS.lab(values)))
         spec = parse_run(form.body()).spec
-        assert (spec.q_len, spec.kv_len, spec.attention.is_causal) == (4, keys, True)
+        assert (spec.q_len, spec.kv_len, spec.attention.is_causal) == (3, keys, True)
         assert spec.attention.causal_alignment == "bottom_right"
 
 
@@ -170,7 +170,7 @@ def test_figures_of_the_text() -> None:
     assert fact("embedding-factor") == pytest.approx(math.sqrt(512), abs=0.05)
     assert fact("gpt2-rows") == 1024
     assert fact("gpt2-table") == 1024 * 768
-    assert fact("reach") == 3 * 4
+    assert fact("reach") == 3 * 3
 
 
 def test_a_step_is_the_same_matrix_wherever_it_starts() -> None:

@@ -218,7 +218,7 @@ class Segments(Explorable):
     name = "segments"
     title = gettext_lazy("The figure: what the last token hears of")
     controls = (
-        Number("length", gettext_lazy("Tokens in a segment"), 4, 2, 6),
+        Number("length", gettext_lazy("Tokens in a segment"), 3, 2, 6),
         Number("layers", gettext_lazy("Layers"), 3, 1, 4),
         Switch("memory", gettext_lazy("Keep the segment before"), True),
     )
@@ -245,8 +245,11 @@ class Segments(Explorable):
             [parts.cell(str(at % length), extra="sum") for at in range(tokens)],
             [parts.cell(str(tokens - 1 - at), extra="sum") for at in range(tokens)],
         ]
-        heads = [*names, _("input"), _("place in its segment"), _("distance to the last")]
-        caption = _("What the last token hears of: ● in its own segment, ○ remembered, · not at all")
+        heads = [*names, _("input"), _("place"), _("distance")]
+        caption = _(
+            "What the last token hears of: ● in its own segment, ○ remembered, · not at all. Place: in its"
+            " segment. Distance: to the last token."
+        )
         table = parts.table(
             caption,
             rows,
