@@ -165,7 +165,7 @@ class Rotation(Explorable):
         if values["pairs"] == "mixed":
             return _("Neither turns: each number is mixed with one that is not its partner.")
         omega = frequencies(Rope("half", theta=values["base"]), WIDTH, 1)[0][number]
-        return _("Both turn by %(turn)s to a position, in radians.") % {"turn": show_power(float(omega))}
+        return _("Both turn by %(turn)s radians per position.") % {"turn": show_power(float(omega))}
 
     def plot(self, values: Values) -> Plot:
         scores, moves = self.scores(values).tolist(), MOVES.tolist()
@@ -296,7 +296,7 @@ class Turns(Plotted):
             )
             for pair in sorted({round(part * last / 4) for part in range(5)})
         ]
-        heads = (_("pair"), _("radians a token"), _("tokens a turn"), _("turns in the text"))
+        heads = (_("pair"), _("radians per token"), _("tokens per turn"), _("turns in the text"))
         return parts.listing(_("Some of the pairs"), heads, rows)
 
     def sentence(self, values: Values) -> str:
