@@ -76,14 +76,14 @@ WANTED = {
     },
     "long-context": {"E8": r"interpolation", "E9": r"82,68\d", "E10": r"YaRN", "E11": r"dynamic"},
     "quadratic": {
-        "F1": r"4n2d stands beside 24nd2.*from n=6d on",
-        "F2": r"FlashAttention all n2 operations.*a window of w keys makes n·w pairs.*a state of fixed size",
-        "K8": r"Up to some 8,000 tokens, an exact kernel.*13\.3 %.*At 131,072 it could save 71\.1 %",
+        "F1": r"4n2d for the pairs and 24nd2 for the rest.*from n=6d on",
+        "F2": r"FlashAttention none in the result; all n2 operations.*a window of w keys, n·w pairs.*a state of fixed size",
+        "K8": r"Up to some 8,000 tokens an exact kernel.*13\.3 %.*At 131,072 tokens it could save 71\.1 %",
     },
     "memory-hierarchy": {
         "H1": r"four transfers, 128 MiB of the 130", "H2": r"108 × 192 KB = 20\.25 MiB.*19 TB/s",
-        "H4": r"Θ\(n2d2/M\) in the place of Θ\(nd\+n2\).*between d and nd.*is 12\.5 at.*and 3\.1 at",
-        "L7": r"operations to a byte, which is 153 on an A100",
+        "H4": r"Θ\(n2d2/M\) instead of Θ\(nd\+n2\).*between d and nd.*is 12\.5 at.*and 3\.1 at",
+        "L7": r"operations per byte: 153 on an A100",
     },
     "online-softmax": {
         "H5": r"above 11\.09 is infinite.*above 88\.72", "H6": r"merged in any order.*block.*5\.93.*0\.94",

@@ -191,7 +191,7 @@ def written(ms: float) -> str:
 SHAPES = ("llama-2-7b", "llama-3-8b", "llama-2-70b", "falcon-7b")
 LATENT = "deepseek-v2"
 LENGTH = 8192  # of a sequence; no intensity of attention depends on it
-REACH = (0.25, 4096.0)  # FLOP to a byte, from where to where the roof is drawn
+REACH = (0.25, 4096.0)  # FLOP per byte, from where to where the roof is drawn
 TERA = 1e12
 
 
@@ -236,7 +236,7 @@ class Roof(Plotted):
             )
             for name, places, joined in points
         ]
-        x = Axis(_("FLOP to a byte"), lambda n: f"{n:g}", is_log=True)
+        x = Axis(_("FLOP per byte"), lambda n: f"{n:g}", is_log=True)
         return series, x, Axis(_("TFLOP/s, at most"), lambda n: f"{n:g}", is_log=True)
 
     def table(self, values: Values) -> SafeString:
@@ -255,7 +255,7 @@ class Roof(Plotted):
             )
         ]
         caption = _("Of peak arithmetic, what memory can feed")
-        heads = (_("part"), _("FLOP to a byte"), _("TFLOP/s, at most"), _("of peak"))
+        heads = (_("part"), _("FLOP per byte"), _("TFLOP/s, at most"), _("of peak"))
         others = [
             (models()[slug].title, sharing(slug), show(intensity(slug, values["rows"]).cache, 1))
             for slug in (*SHAPES, LATENT)
@@ -265,7 +265,7 @@ class Roof(Plotted):
             "<div>{}{}{}</div>",
             grids.framed(parts.listing(caption, heads, rows), caption),
             grids.framed(
-                parts.listing(models_caption, (_("model"), _("query heads"), _("FLOP to a byte")), others),
+                parts.listing(models_caption, (_("model"), _("query heads"), _("FLOP per byte")), others),
                 models_caption,
             ),
             published(gpu),
@@ -274,7 +274,7 @@ class Roof(Plotted):
     def sentence(self, values: Values) -> str:
         gpu, here = self.found(values)
         return _(
-            "%(weights)s FLOP to a byte in products with weights, %(cache)s in attention; arithmetic becomes"
+            "%(weights)s FLOP per byte in products with weights, %(cache)s in attention; arithmetic becomes"
             " the limit at %(ridge)s. Memory can feed %(first)s and %(second)s of the peak."
         ) % {
             "weights": show(here.weights, 1),

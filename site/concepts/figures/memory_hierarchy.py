@@ -139,10 +139,10 @@ class Traffic(Explorable):
         rows = [
             (_("moving takes at least"), *(seconds(one.memory_seconds) for one in both)),
             (_("arithmetic takes at least"), *(seconds(one.compute_seconds) for one in both)),
-            (_("operations to a byte"), *(show(one.intensity, 1) for one in both)),
+            (_("operations per byte"), *(show(one.intensity, 1) for one in both)),
             (_("waits for"), *(_("memory") if one.waits else _("arithmetic") for one in both)),
         ]
-        caption = _("On this GPU: %(bandwidth)s GB/s, balanced at %(ridge)s operations to a byte") % {
+        caption = _("On this GPU: %(bandwidth)s GB/s, balanced at %(ridge)s operations per byte") % {
             "bandwidth": f"{standard.gpu.bandwidth_gb_s:,.0f}",
             "ridge": show(standard.gpu.ridge, 0),
         }
