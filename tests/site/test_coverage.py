@@ -95,8 +95,8 @@ WANTED = {
     "kv-cache": {
         "F3": r"never change when the text goes on.*computes no score twice",
         "F4": r"Two vectors, a key and a value, for each token, layer and head",
-        "F5": r"MHA 2,560 10 GiB – – as it is, GQA with 8 heads 320 1\.25 GiB – – were it MQA 40 160 MiB"
-        r".*138 GB.*80 GB",
+        "F5": r"MHA 2,560 10 GiB – – Llama 2 70B as it is, GQA with 8 heads 320 1\.25 GiB – – "
+              r"Llama 2 70B if it were MQA 40 160 MiB.*138 GB.*80 GB",
         "F6": r"Llama 3 70B 320 1\.25 GiB 10 GiB 40 GiB",
     },
     "decode-bandwidth": {

@@ -258,7 +258,8 @@ class FitChecker(Explorable):
             )
         caption = _("Examples; a link sets the figure")
         heads = (_("model and weights"), _("cards"), _("GB on each"), _("fits"))
-        return grids.framed(parts.listing(caption, heads, rows), caption)
+        table = grids.framed(parts.listing(caption, heads, rows), caption)
+        return format_html('<div class="examples">{}</div>', table)
 
     def named(self, values: Values) -> str:
         bits = {"bfloat16": _("16 bits"), "int8": _("8 bits"), "int4": _("4 bits"), "own": _("as published")}

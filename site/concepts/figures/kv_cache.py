@@ -371,13 +371,15 @@ class Calculator(Explorable):
             whole = in_bytes(self.whole(mine), 2).replace(" ", "\u00a0")
             rows.append((name, product, kib(self.token(mine)), whole))
         caption = _("Models, at these tokens, sequences and bits; a link sets the figure")
-        heads = (_("model"), _("layers × heads × numbers"), _("KiB a token"), _("in all"))
+        heads = (_("model"), _("layers × heads × numbers"), _("KiB per token"), _("in all"))
         return grids.framed(parts.listing(caption, heads, rows), caption)
 
     def sentence(self, values: Values) -> str:
-        told = _("%(token)s KiB a token; %(length)s tokens take %(all)s.")
+        told = _("%(token)s KiB per token; %(length)s tokens take %(all)s.")
         if values["batch"] > 1:
-            told = _("%(token)s KiB a token; %(length)s tokens in each of %(batch)s sequences take %(all)s.")
+            told = _(
+                "%(token)s KiB per token; %(length)s tokens in each of %(batch)s sequences take %(all)s."
+            )
         return told % {
             "token": kib(self.token(values)),
             "length": f"{values['length']:,}",

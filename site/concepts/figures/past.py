@@ -82,14 +82,14 @@ class Past(Explorable):
         Choice(
             "mask",
             gettext_lazy("A word sees"),
-            "causal",
+            "all",
             (
                 ("causal", gettext_lazy("no later word")),
                 ("window", gettext_lazy("itself and the word before")),
                 ("all", gettext_lazy("every word")),
             ),
         ),
-        Switch("rope", gettext_lazy("Keys are rotated by their place (RoPE) before they are kept"), True),
+        Switch("rope", gettext_lazy("Keys are rotated by their position (RoPE) before they are kept"), True),
     )
 
     def found(self, values: Values) -> tuple[tuple[str, ...], np.ndarray]:
@@ -108,7 +108,7 @@ class Past(Explorable):
             for row in found.tolist()
         ]
         heads = [SafeString(name) for name in self.columns()]
-        caption = _("By how much they change at most; what changes is framed")
+        caption = _("By how much they change at most; what is wrong now is framed")
         table = grids.framed(parts.table(caption, rows, word_heads(words), heads), caption)
         return grids.panels(grids.panel(caption, table))
 

@@ -287,7 +287,7 @@ class Stored(Explorable):
             for name, size in ways
         ]
         caption = _("Bytes of keys and values, 16 bits a number")
-        heads = (_("way"), "", _("KiB a token"), _("GiB in all"))
+        heads = (_("way"), "", _("KiB per token"), _("GiB in all"))
         return grids.framed(parts.listing(caption, heads, rows), caption)
 
     def catalogue(self, values: Values, links: Links) -> SafeString:
@@ -297,7 +297,7 @@ class Stored(Explorable):
             name = format_html('<a href="{}">{}</a>', self.address(links, values, model=slug), one.title)
             rows.append((name, one.kind, str(one.heads), str(one.kv_heads or "–"), kib(one.mine)))
         caption = _("What models do; a link sets the figure")
-        heads = (_("model"), _("way"), _("Q heads"), _("KV heads"), _("KiB a token"))
+        heads = (_("model"), _("way"), _("Q heads"), _("KV heads"), _("KiB per token"))
         return grids.framed(parts.listing(caption, heads, rows), caption)
 
     def sentence(self, values: Values) -> str:
@@ -325,7 +325,7 @@ class Stored(Explorable):
             [(text, white.hex, ink(white).hex) for text in (name[:5], kib(size))]
             for name, size in self.ways(values)
         ]
-        return grids.picture(self.sentence(values), [(_("KiB a token"), rows)])
+        return grids.picture(self.sentence(values), [(_("KiB per token"), rows)])
 
 
 def kib(size: float) -> str:
