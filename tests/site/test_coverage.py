@@ -106,7 +106,7 @@ WANTED = {
     "mqa-gqa-mla": {
         "G1": r"g=1: MQA, multi-query attention, one head for all.*MQA can cost quality",
         "G2": r"G\(i\)=⌊igh⌋.*in between: GQA.*2,560 KiB as MHA, 320 with its 8 heads, 40 with one",
-        "G3": r"mean of the key projections of each group.*took 5 % of the original computation",
+        "G3": r"key projections of each group by their mean.*took 5 % of the original computation",
         "G4": r"232 query heads share 8.*160 KiB.*Falcon-7B is MQA.*512 KiB"
               r".*only 70B.*Mistral 7B.*Llama 3.* 8 heads",
         "G5": r"kv1 kv1 kv1 kv1 kv2 kv2 kv2 kv2.*layer by layer.*group the queries before the product",
