@@ -77,7 +77,8 @@ WANTED = {
     "long-context": {"E8": r"interpolation", "E9": r"82,68\d", "E10": r"YaRN", "E11": r"dynamic"},
     "quadratic": {
         "F1": r"4n2d for the pairs and 24nd2 for the rest.*from n=6d on",
-        "F2": r"FlashAttention none in the result; all n2 operations.*a window of w keys, n·w pairs.*a state of fixed size",
+        "F2": r"FlashAttention none in the result; all n2 operations.*a window of w keys, n·w pairs"
+              r".*a state of fixed size",
         "K8": r"Up to some 8,000 tokens an exact kernel.*13\.3 %.*At 131,072 tokens it could save 71\.1 %",
     },
     "memory-hierarchy": {
@@ -149,17 +150,18 @@ CORRECTED = {
         "compute angles in float32",
     ),
     "alibi": (
-        "August 2021 … ICLR 2022", "What grows is what is taken away", "sinusoidal 18.35 204.42 360.12",
+        "August 2021 … ICLR 2022", "The bias is negative, and grows only in size",
+        "sinusoidal 18.35 204.42 360.12",
         "ALiBi 17.98 17.92 18.30", "no better",
     ),
     "quadratic": ("between two and four times", "More heads cost more … Not in these products"),
     "memory-hierarchy": (
-        "66.6 to 75.2 GFLOP … 40.3 to 4.4 GB … 41.7 to 7.3 ms", "Four: S out and in, P out and in",
+        "66.6 to 75.2 GFLOP … 40.3 to 4.4 GB … 41.7 to 7.3 ms", "Four trips: S out and in, P out and in",
         "9.2 times … that workload", "A long prompt in a fused kernel waits for arithmetic",
     ),
     "online-softmax": ("No term is left out", "5.93 … 0.94"),
     "kv-cache": (
-        "138 GB … 80 GB … 16 full sequences … MHA … 2", "131,072 bytes … 0.5 GiB",
+        "138 GB … 80 GB … 16 sequences of 4,096 tokens … MHA … 2", "131,072 bytes … 0.5 GiB",
         "A decode step needs the causal mask … stands at the end",
     ),
     "decode-bandwidth": ("the time of reading the cache by eight … 1.07",),
