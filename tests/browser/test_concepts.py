@@ -38,6 +38,7 @@ PAGES = (
     "models",
     "gpus",
     "references",
+    "flash-attention",
 )
 
 

@@ -90,8 +90,14 @@ WANTED = {
         "H5": r"above 11\.09 is infinite.*above 88\.72", "H6": r"merged in any order.*block.*5\.93.*0\.94",
     },
     "flash-attention": {
-        "H3": r"recomput", "H7": r"15 ?%", "H8": r"740", "H9": r"exact", "H10": r"scaled_dot",
-        "H11": r"256",
+        "H3": r"never written to memory.*makes every tile of.*once more.*recomputation.*no key at all",
+        "H7": r"MLPerf 1\.1 record 1\.15.*FlashAttention-2 FlashAttention 1\.7–3\.0.*standard PyTorch 3–10"
+              r".*FlashAttention-3 FlashAttention-2 1\.5–2\.0",
+        "H8": r"said 740 TFLOP/s.*it is 840 \(85 %\) and 1\.3.*1,613 TFLOP/s, “71 %”",
+        "H9": r"66\.6 to 75\.2 GFLOP.*40\.3 to 4\.4 GB, 9\.2 times less.*41\.7 to 7\.3 ms"
+              r".*not bit for bit.*8 % of the float32 outputs have equal bits",
+        "H10": r"sdpa_kernel.*of torch\.nn\.attention.*forces FlashAttention.*FutureWarning in 2\.13",
+        "H11": r"Ampere, Ada and Hopper GPUs, in float16 or bfloat16, with heads of at most 256",
     },
     "kv-cache": {
         "F3": r"never change when the text goes on.*computes no score twice",

@@ -47,6 +47,7 @@ from concepts.facts import (  # noqa: E402, F401  (register their facts)
     by_hand,
     decode_bandwidth,
     fit,
+    flash_attention,
     gpt_bert,
     kv_cache,
     kv_compression,
