@@ -30,7 +30,7 @@ def test_tiles_slopes_bits_and_a_kernel(open_page: OpenPage, width: int, javascr
     expect(status).to_contain_text("240 numbers were moved; one operation after another moves 1,152")
     page.locator("#tiles-bm").fill("8")
     compute("tiles")
-    expect(status).to_contain_text("the last: 208 numbers were moved")
+    expect(status).to_contain_text("the last: 176 numbers were moved")
     page.locator("#backward-lost").get_by_text("D is left out").click()
     compute("backward")
     expect(page.locator("#backward-status")).to_contain_text("are wrong")

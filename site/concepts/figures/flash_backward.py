@@ -61,7 +61,8 @@ class Backward(Explorable):
     def is_right(self, values: Values) -> np.ndarray:
         """Of the slope of each score."""
         found, tried = self.rebuilt(values).ds, self.tried(values)
-        return np.abs(found - tried) <= NEAR * max(1.0, float(np.abs(self.given(values)[1]).max()))
+        allowed = NEAR * max(1.0, float(np.abs(self.given(values)[1]).max()))
+        return np.asarray(np.abs(found - tried) <= allowed)
 
     def view(self, values: Values, links: Links) -> SafeString:
         scores = self.given(values)[0]
