@@ -160,6 +160,24 @@ def test_reading_by_hand() -> None:
     agrees("bw-hand-cache", 8192 * 131072 / GB)
 
 
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [
+        ("16", 16),
+        ("8-32", 8 + 32 / 32),
+        ("fp8", 8),
+        ("4-32", 4 + 32 / 32),
+        ("4-128", 4 + 32 / 128),
+        ("2-32", 3),
+    ],
+)
+def test_a_cache_in_fewer_bits(name: str, bits: float) -> None:
+    """Of Llama 3 8B, 65,536 numbers to a token. A group has a scale and a zero point of 16 bits each."""
+    agrees(f"kvc-bits-{name}", bits)
+    agrees(f"kvc-kib-{name}", 65_536 * bits / 8 / 2**10)
+    agrees(f"kvc-gib-{name}", 65_536 * bits / 8 * 131_072 / GIB)
+
+
 # -- what was drawn at random --------------------------------------------------------------------------------
 
 
