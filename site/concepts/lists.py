@@ -1,10 +1,19 @@
 """What the whole book has, listed on a page of its own: `::: list name` in its text."""
 
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from html import unescape
+from typing import Any
 
 from django.template.loader import render_to_string
+from django.utils.html import strip_tags
 
-from concepts.pages import Book, Entry, Source, sources
+from concepts.pages import Book, Claim, Entry, Source, sources
+
+FIND = "find"  # the parameter
+MAX_FIND = 60  # characters
+TEX = re.compile(r"<annotation.*?</annotation>", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -15,13 +24,52 @@ class Work:
     pages: tuple[Entry, ...]
 
 
-def render(name: str, shelf: Book) -> str:
+@dataclass(frozen=True)
+class Wrong:
+    """What is often said and wrong, by the page that says so."""
+
+    entry: Entry
+    claims: tuple[Claim, ...]
+
+
+def render(name: str, shelf: Book, state: Mapping[str, str]) -> str:
     """The listing as HTML."""
-    rows = shelf.glossary if name == "glossary" else references(shelf)
-    return render_to_string(f"concepts/lists/{name}.html", {"rows": rows})
+    return render_to_string(f"concepts/lists/{name}.html", CONTEXTS[name](shelf, state))
 
 
-def references(shelf: Book) -> list[Work]:
+def glossary(shelf: Book, state: Mapping[str, str]) -> dict[str, Any]:
+    return {"rows": shelf.glossary}
+
+
+def references(shelf: Book, state: Mapping[str, str]) -> dict[str, Any]:
     """All sources, by who wrote them and when."""
     works = (Work(source, shelf.citing(source)) for source in sources().values())
-    return sorted(works, key=lambda work: (work.source.short.casefold(), work.source.title.casefold()))
+    by_name = sorted(works, key=lambda work: (work.source.short.casefold(), work.source.title.casefold()))
+    return {"rows": by_name}
+
+
+def misconceptions(shelf: Book, state: Mapping[str, str]) -> dict[str, Any]:
+    """Those with all the words that are looked for, page by page."""
+    find = state.get(FIND, "")[:MAX_FIND]
+    found = [
+        Wrong(entry, tuple(claim for claim in shelf.pages[entry.slug].claims if has(claim, find)))
+        for part in shelf.parts
+        for entry in part.entries
+        if entry.written
+    ]
+    rows = [one for one in found if one.claims]
+    return {"rows": rows, "count": sum(len(one.claims) for one in rows), "find": find, "most": MAX_FIND}
+
+
+def has(claim: Claim, find: str) -> bool:
+    """Whether a reader sees all of these words in it."""
+    html = TEX.sub(" ", f"{claim.words} {claim.elsewhere}")
+    text = unescape(strip_tags(html)).casefold()
+    return all(word in text for word in find.casefold().split())
+
+
+CONTEXTS: Mapping[str, Callable[[Book, Mapping[str, str]], dict[str, Any]]] = {
+    "glossary": glossary,
+    "misconceptions": misconceptions,
+    "references": references,
+}

@@ -53,7 +53,8 @@ ENDS = {
 }
 ASK_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 CONTAINERS = ("figure", "symbols", "check", "list", "question", "wrong", "note")
-LISTS = ("glossary", "references")
+LISTS = ("glossary", "misconceptions", "references")
+MAX_ANCHOR = 6  # words of a claim that make its anchor
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,7 @@ class Context:
         default_factory=lambda: {"facts": set(), "links": set(), "sources": set(), "terms": set()}
     )
     asks: dict[str, Ask] = field(default_factory=dict)
+    claims: set[str] = field(default_factory=set)  # anchors of what is wrong
 
     def error(self, line: int | None, message: str) -> ContentError:
         return ContentError(self.file, self.first_line + (line or 0), message)
@@ -330,8 +332,19 @@ def _container(renderer: Any, tokens: Sequence[Token], index: int, options: Any,
     elif kind == "question":
         html = f'<details class="fold question"><summary>{words}</summary>\n'
     elif kind == "wrong":
-        html = f'<aside class="callout callout-warn wrong"><p class="wrong-claim">{words}</p>\n'
+        anchor = _anchor(words, env["context"])
+        html = f'<aside class="callout callout-warn wrong" id="{anchor}"><p class="wrong-claim">{words}</p>\n'
     return html
+
+
+def _anchor(words: str, context: Context) -> str:
+    """Of a claim: its first words, which no other claim of the page has."""
+    plain_words = re.sub(r"<math.*?</math>|<[^>]+>", " ", words, flags=re.DOTALL).lower()
+    anchor = "-".join(["wrong", *re.findall(r"[a-z0-9]+", plain_words)[:MAX_ANCHOR]])
+    while anchor in context.claims:
+        anchor += "-too"
+    context.claims.add(anchor)
+    return anchor
 
 
 def _inline(text: str, env: dict[str, Any]) -> str:

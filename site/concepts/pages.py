@@ -24,6 +24,11 @@ from concepts.markup import Check, Context, Heading, Listing, Piece, Slot, Symbo
 
 CONTENT = Path(__file__).resolve().parent / "content"
 REQUIRED = ("title", "part", "summary", "covers", "sources")
+CLAIM = re.compile(
+    r'<aside class="callout callout-warn wrong" id="([^"]+)"><p class="wrong-claim">(.*?)</p>\n(.*?)</aside>',
+    re.DOTALL,
+)
+MEANS = re.compile(r'<span class="term-means".*?</span>| aria-describedby="means-[a-z0-9-]+"', re.DOTALL)
 OPTIONAL = ("prerequisites", "next", "figure", "symbols")
 
 
@@ -57,6 +62,21 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """What is often said and wrong, and what is so, as HTML."""
+
+    page: str
+    id: str
+    words: str
+    answer: str
+
+    @property
+    def elsewhere(self) -> str:
+        """The answer where its page is not around it: links lead back there, and terms are plain links."""
+        return re.sub(r'href="(?=[?#])', f'href="../{self.page}/', MEANS.sub("", self.answer))
+
+
+@dataclass(frozen=True)
 class Page:
     slug: str
     title: str
@@ -86,6 +106,12 @@ class Page:
     @property
     def asks(self) -> tuple[Ask, ...]:
         return tuple(piece for piece in self.pieces if isinstance(piece, Ask))
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """What the page says is wrong, in its order."""
+        html = "".join(piece for piece in self.pieces if isinstance(piece, str))
+        return tuple(Claim(self.slug, *found) for found in CLAIM.findall(html))
 
     @property
     def is_listing(self) -> bool:

@@ -95,7 +95,7 @@ def _place(request: HttpRequest, piece: Piece, state: Mapping[str, str], page: P
         home = reverse("concepts:concept", args=[page.slug])
         return asks.render(piece, state, home, carried(page, state, but=piece.field))
     if isinstance(piece, Listing):
-        return lists.render(piece.name, current_book())
+        return lists.render(piece.name, current_book(), state)
     if isinstance(piece, Check):
         return embed.render(request, piece.slug, piece.case, reverse("concepts:concept", args=[page.slug]))
     return render_figure(piece.figure, piece.part, state, page, origin_of(request))

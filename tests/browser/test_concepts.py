@@ -39,6 +39,7 @@ PAGES = (
     "gpus",
     "references",
     "flash-attention",
+    "misconceptions",
 )
 
 
@@ -444,3 +445,17 @@ def test_bytes_are_counted_for_a_head_and_a_gpu(open_page: OpenPage, width: int,
 def test_pages_are_accessible_and_fit(open_page: OpenPage, slug: str, width: int, scheme: str) -> None:
     page = open_page(f"/en/concepts/{slug}/", width=width, scheme=scheme)
     accessible.check(page)
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_a_misconception_is_found_and_seen(open_page: OpenPage, width: int, javascript: bool) -> None:
+    page = open_page("/en/concepts/misconceptions/", width=width, javascript=javascript)
+    page.get_by_label("Those with these words").fill("falcon mqa")
+    if not javascript:
+        page.get_by_role("button", name="Find").click()
+    claims = page.locator(".claims article")
+    expect(claims.first).to_contain_text("so Falcon-180B is MQA")
+    expect(page).to_have_url(re.compile(r"find=falcon(%20|\+)mqa"))
+    claims.first.locator(".wrong-claim a").click()
+    expect(page).to_have_url(re.compile("/concepts/mqa-gqa-mla/#wrong-multi-query-true"))

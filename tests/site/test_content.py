@@ -411,3 +411,30 @@ def test_a_list_that_there_is_not_is_named(tmp_path: Path) -> None:
     path.write_text(GOOD.replace("Words.", "::: list numbers\n:::"))
     with pytest.raises(ContentError, match="there is no list “numbers”"):
         load_page(path, {"a-page": Entry("a-page", "A page", True)})
+
+
+def test_what_is_wrong_is_listed_from_every_page_and_leads_back_to_it(client: Client) -> None:
+    html = client.get("/en/concepts/misconceptions/").content.decode()
+    for page in PAGES:
+        assert len({claim.id for claim in page.claims}) == html_of(page).count('class="wrong-claim"')
+        for claim in page.claims:
+            assert f'href="../{page.slug}/#{claim.id}"' in html
+            assert f'id="{claim.id}"' in client.get(f"/en/concepts/{page.slug}/").content.decode()
+    assert 'href="../quadratic/?n=512#meter"' in html  # a figure that shows it, on its own page
+    assert 'href="../quadratic/#ref-dao2022"' in html
+    assert "term-means" not in html
+
+
+@pytest.mark.parametrize(
+    ("find", "found"),
+    [("three trips", {"memory-hierarchy"}), ("FALCON", {"mqa-gqa-mla", "models"}), ("annotation", set()),
+     ("\x00", set()), ("%", None), ("x" * 500, set()), ("<b>", set())],
+)  # fmt: skip
+def test_what_is_wrong_is_found_by_words(client: Client, find: str, found: set[str] | None) -> None:
+    answer = client.get("/en/concepts/misconceptions/", {"find": find})
+    assert answer.status_code == 200
+    html = answer.content.decode()
+    if found is not None:
+        assert set(re.findall(r'id="of-([a-z-]+)"', html)) == found
+    assert ("None has all of these words" in html) == (found == set())
+    assert "<b>" not in html
