@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from search import words
 from search.documents import Passage
-from search.index import Question
+from search.questions import Question
 
 LENGTH = 170  # characters of an extract
 BEFORE = 50  # of them at most before the first word that was asked for

@@ -12,7 +12,8 @@ from django.utils.translation import gettext as _
 
 from search import extracts, mine
 from search.documents import CONCEPT, ENDPOINT, MINE, PAPER, PROBLEM, TERM, Link
-from search.index import Found, Index, Question, index
+from search.index import Found, Index, index, places
+from search.questions import Question
 from workers import search as full_text
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class Hit:
     @property
     def places(self) -> Sequence[extracts.Place]:
         """Each opens at its anchor."""
-        chosen = self.searched.places(self.question, self.found.number)
+        chosen = places(self.found.entry, self.question)
         return [extracts.place(each, self.question, self.searched.language) for each in chosen]
 
     def _marked(self, text: str) -> Sequence[extracts.Part]:
@@ -108,11 +109,11 @@ def clean(typed: str) -> str:
 def find(typed: str, language: str, owner: str = "", kind: str = "") -> Results:
     """typed: as `clean` leaves it; owner: whose own things are found too; kind: that alone, and all of it."""
     whole = index(language)
-    question = whole.question(typed)
+    question = whole.vocabulary.question(typed)
     found = _hits(whole, question, _holding(whole, question))
     if owner:
         own = mine.index(owner, language)
-        found += _hits(own, own.question(typed), range(len(own.documents)))
+        found += _hits(own, own.vocabulary.question(typed), range(len(own.entries)))
     has_all = any(each.found.has_all for each in found)
     found = [each for each in found if each.found.has_all == has_all]
     groups = [
@@ -132,7 +133,7 @@ def _holding(whole: Index, question: Question) -> list[int]:
     asked = [full_text.Asked(tuple(each.whole), each.prefix) for each in question.wanted if each.words]
     if not asked:
         return []
-    full_text.keep(whole.digest, whole.weights)
+    full_text.keep(whole.digest, (each.weights for each in whole.entries))
     every = full_text.holding(whole.digest, asked) if len(asked) == len(question.wanted) else []
     return every or full_text.holding(whole.digest, asked, every=False)
 
@@ -158,7 +159,7 @@ def warm() -> None:
         try:
             for code, _name in settings.LANGUAGES:
                 whole = index(code)
-                full_text.keep(whole.digest, whole.weights)
+                full_text.keep(whole.digest, (each.weights for each in whole.entries))
         except Exception:
             log.exception("the search index was not made ahead")
         finally:

@@ -7,7 +7,7 @@ its pieces as well: `log-sum-exp`, `num_heads`, `FlashAttention`.
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -48,6 +48,17 @@ def iterate(text: str) -> Iterator[Word]:
     for match in PIECE.finditer(text):
         if tokens := _tokens(match[0]):
             yield Word(match.start(), match.end(), tokens)
+
+
+def content(text: str, language: str) -> Sequence[Word]:
+    """The words that say something, or all if none does."""
+    stopwords = STOPWORDS.get(language, frozenset())
+    return [each for each in read(text) if each.tokens[0] not in stopwords] or read(text)
+
+
+def name(text: str, language: str) -> str:
+    """The same for all ways to say it, nearly."""
+    return " ".join(stem(word.tokens[0], language) for word in content(text, language))
 
 
 @lru_cache(maxsize=30_000)  # pieces repeat: most are words of the language

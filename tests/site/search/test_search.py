@@ -190,7 +190,7 @@ def test_it_finds_while_one_types() -> None:
 
 
 def test_problems_tell_neither_hints_nor_solutions() -> None:
-    for hit in finding.index("en").documents:
+    for hit in documents.documents("en"):
         if hit.kind == PROBLEM:
             text = " ".join(passage.text for passage in hit.passages)
             assert "Solution" not in text
@@ -313,7 +313,9 @@ def test_operators_mean_nothing() -> None:
 
 def test_what_is_typed_is_bounded() -> None:
     assert len(finding.clean("x" * 10_000)) == finding.MOST_TYPED
-    assert len(finding.index("en").question(" ".join(f"softmax{n}" for n in range(50))).wanted) <= 16
+    assert (
+        len(finding.index("en").vocabulary.question(" ".join(f"softmax{n}" for n in range(50))).wanted) <= 16
+    )
 
 
 def test_only_reading(client: Client) -> None:
@@ -409,7 +411,7 @@ def test_the_database_is_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_public_thing_can_be_opened(client: Client) -> None:
     """Once each address without its anchor; an anchor of the book stands on its page."""
     pages: dict[str, str] = {}
-    for each in finding.index("en").documents:
+    for each in documents.documents("en"):
         address, _, anchor = each.url.partition("#")
         if address not in pages:
             response = client.get(address)
