@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from django.utils.html import escape
+from django.utils.safestring import SafeString
+
 from search import words
 from search.documents import Passage
 from search.questions import Question
@@ -13,56 +16,54 @@ SENTENCE_ENDS = (". ", "? ", "! ", ": ")
 
 
 @dataclass(frozen=True)
-class Part:
-    """A stretch of text; whether it is what was asked for."""
+class Place:
+    """A part of a document, as HTML: its heading, an extract, and where it opens."""
 
-    text: str
-    is_hit: bool
+    anchor: str
+    heading: SafeString
+    extract: SafeString
 
 
 @dataclass(frozen=True)
-class Place:
-    """A part of a document: its heading, the words, and where it opens."""
+class Hit:
+    """A word of a text that was asked for, and the form in which it was."""
 
-    anchor: str
-    heading: Sequence[Part]
-    parts: Sequence[Part]
-
-
-def marked(text: str, question: Question, language: str) -> list[Part]:
-    """All of a text."""
-    return _cut(text, _hits(text, question, language), 0, len(text))
+    start: int
+    end: int
+    token: str
 
 
 def place(passage: Passage, question: Question, language: str) -> Place:
-    """The heading, and the stretch of the text with most of the words that were asked for."""
     heading = marked(passage.heading, question, language)
     return Place(passage.anchor, heading, extract(passage.text, question, language))
 
 
-def extract(text: str, question: Question, language: str) -> list[Part]:
+def marked(text: str, question: Question, language: str) -> SafeString:
+    """All of a text."""
+    return _cut(text, _hits(text, question, language), 0, len(text))
+
+
+def extract(text: str, question: Question, language: str) -> SafeString:
+    """The stretch with most of the words that were asked for."""
     hits = _hits(text, question, language)
-    if not hits:
-        return _cut(text, hits, 0, _end(text, 0))
 
-    def worth(start: int) -> int:
-        end = start + LENGTH - BEFORE
-        return len({token for word, token in hits if start <= word.start and word.end <= end})
+    def worth(first: Hit) -> int:
+        end = first.start + LENGTH - BEFORE
+        return len({hit.token for hit in hits if first.start <= hit.start and hit.end <= end})
 
-    first = max((word.start for word, _ in hits), key=lambda start: (worth(start), -start))
-    start = _start(text, first)
+    best = max(hits, key=lambda hit: (worth(hit), -hit.start), default=None)
+    start = _start(text, best.start) if best else 0
     return _cut(text, hits, start, _end(text, start))
 
 
-def _hits(text: str, question: Question, language: str) -> list[tuple[words.Word, str]]:
-    """Words of the text that were asked for, each with the form in which it was."""
+def _hits(text: str, question: Question, language: str) -> list[Hit]:
     wanted = {word for each in question.wanted for word in each.words}
     found = []
     for word in words.read(text):
         forms = (form for token in word.tokens for form in (token, words.stem(token, language)))
         token = next((form for form in forms if form in wanted), None)
         if token is not None:
-            found.append((word, token))
+            found.append(Hit(word.start, word.end, token))
     return found
 
 
@@ -71,8 +72,8 @@ def _start(text: str, first: int) -> int:
     if first <= BEFORE:
         return 0
     near = text[first - BEFORE : first]
-    ends = max(near.rfind(end) for end in SENTENCE_ENDS)
-    return first - BEFORE + (ends + 2 if ends >= 0 else near.find(" ") + 1)
+    end = max(near.rfind(end) for end in SENTENCE_ENDS)
+    return first - BEFORE + (end + 2 if end >= 0 else near.find(" ") + 1)
 
 
 def _end(text: str, start: int) -> int:
@@ -82,12 +83,11 @@ def _end(text: str, start: int) -> int:
     return end if end > start else start + LENGTH
 
 
-def _cut(text: str, hits: Sequence[tuple[words.Word, str]], start: int, end: int) -> list[Part]:
-    parts = [Part("… ", False)] if start else []
-    at = start
-    for word, _ in hits:
-        if word.start >= at and word.end <= end:
-            parts += [Part(text[at : word.start], False), Part(text[word.start : word.end], True)]
-            at = word.end
-    parts.append(Part(text[at:end] + (" …" if end < len(text) else ""), False))
-    return [part for part in parts if part.text]
+def _cut(text: str, hits: Sequence[Hit], start: int, end: int) -> SafeString:
+    html, at = ["… " if start else ""], start
+    for hit in hits:
+        if hit.start >= at and hit.end <= end:
+            html += [escape(text[at : hit.start]), f"<mark>{escape(text[hit.start : hit.end])}</mark>"]
+            at = hit.end
+    html += [escape(text[at:end]), " …" if end < len(text) else ""]
+    return SafeString("".join(html))

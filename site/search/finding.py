@@ -8,6 +8,7 @@ from threading import Thread
 
 from django.conf import settings
 from django.db import connection
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from search import extracts, mine
@@ -59,11 +60,11 @@ class Hit:
         return self.found.document.also
 
     @property
-    def title(self) -> Sequence[extracts.Part]:
+    def title(self) -> SafeString:
         return self._marked(self.found.document.title)
 
     @property
-    def said(self) -> Sequence[extracts.Part]:
+    def said(self) -> SafeString:
         return self._marked(self.found.document.said)
 
     @property
@@ -72,7 +73,7 @@ class Hit:
         chosen = places(self.found.entry, self.question)
         return [extracts.place(each, self.question, self.searched.language) for each in chosen]
 
-    def _marked(self, text: str) -> Sequence[extracts.Part]:
+    def _marked(self, text: str) -> SafeString:
         return extracts.marked(text, self.question, self.searched.language)
 
 

@@ -1,6 +1,6 @@
 """What a question asks for: each of its words, with all that it may stand for among those that are written.
 
-A word may be written in another form, be one of a pair that others write as one, go on (while it is typed), or
+A word may be written in another form, be one of a pair that others write as one, go on (while it is typed) or
 have a letter wrong. What nobody has written stands for those next to it.
 """
 
@@ -46,8 +46,8 @@ class Question:
 
 
 class Vocabulary:
-    """Of an index: `held` are all words that documents are found by, each with in how many, and `written` those
-    that stand in texts, with how often."""
+    """Of an index. held: all words that documents are found by, each with in how many; written: those of the
+    texts, with how often."""
 
     def __init__(self, language: str, held: Mapping[str, int], written: Mapping[str, int]) -> None:
         self.language, self.held, self.written = language, held, written
@@ -58,9 +58,8 @@ class Vocabulary:
         asked = words.content(text, self.language)[:MOST_WORDS]
         wanted: list[Wanted] = []
         for number, word in enumerate(asked):
-            is_going_on = number == len(asked) - 1 and (
-                number > 0 or len(word.tokens[0]) > 1
-            )  # a letter: a sign
+            is_a_sign = len(asked) == 1 and len(word.tokens[0]) == 1  # a letter alone
+            is_going_on = number == len(asked) - 1 and not is_a_sign
             wanted += self._wanted(word.tokens, text[word.start : word.end], is_going_on=is_going_on)
         del wanted[2 * MOST_WORDS :]
         for one, other in pairwise(wanted):  # soft max

@@ -37,7 +37,7 @@ class Neighbours:
         for length in range(len(word) - most, len(word) + most + 1):
             for other, its in self.by_length.get(length, ()):
                 # A letter that only one of them has needs an edit; one edit explains two of these at most.
-                if (letters ^ its).bit_count() <= 2 * most and (off := distance(word, other)) <= most:
+                if (letters ^ its).bit_count() <= 2 * most and (off := distance(word, other, most)) <= most:
                     near.append((other, off))
         return near
 
@@ -49,7 +49,7 @@ class Neighbours:
                 continue
             for other, its in others:
                 if (letters & ~its).bit_count() <= most:
-                    off = min(distance(word, other[: len(word) + more]) for more in (0, 1, -1))
+                    off = min(distance(word, other[: len(word) + more], most) for more in (0, 1, -1))
                     if off <= most:
                         near.append((other, off))
         return near
@@ -63,16 +63,19 @@ def _letters(word: str) -> int:
     return bits
 
 
-def distance(one: str, other: str) -> int:
-    """Letters left out, put in, changed, or swapped with the next (optimal string alignment)."""
+def distance(one: str, other: str, most: int = MOST_LETTERS) -> int:
+    """Letters left out, put in, changed, or swapped with the next (optimal string alignment). Of more than
+    `most` it is only said that they are more."""
     before: list[int] = []
     last = list(range(len(other) + 1))
     for i, letter in enumerate(one, 1):
         row = [i]
         for j, its in enumerate(other, 1):
-            best = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (letter != its))
+            best = last[j - 1] if letter == its else 1 + min(last[j], row[j - 1], last[j - 1])
             if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == its:
                 best = min(best, before[j - 2] + 1)
             row.append(best)
+        if min(row) > most and min(last) > most:  # a swap reaches back two rows
+            return most + 1
         before, last = last, row
     return last[-1]

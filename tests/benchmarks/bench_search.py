@@ -7,9 +7,9 @@ from urllib.parse import quote
 from tests.benchmarks.measure import Connection, line, median, p95
 
 TYPED = (
-    "√d", "QKᵀ", "lse", "d_k", "softcap", "ℓ", "softmax", "attention", "causal mask", "KV cache", "flash atention",
-    "rotery", "Bahdanu", "Vaswani", "Attention is all you need", "RoFormer", "POST /runs", "what is a kv cache",
-    "a", "at", "positions of tokens in a rotary embeding with long contexts", "nothing is like thiss wordd",
+    "√d", "QKᵀ", "lse", "d_k", "softcap", "ℓ", "softmax", "attention", "causal mask", "KV cache", "rotery",
+    "flash atention", "Bahdanu", "Vaswani", "Attention is all you need", "RoFormer", "POST /runs", "a", "at",
+    "what is a kv cache", "positions of tokens in a rotary embeding with long contexts", "no wordd here",
 )  # fmt: skip
 MOST = 50
 

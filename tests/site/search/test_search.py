@@ -370,6 +370,13 @@ def test_what_somebody_has_is_kept_by_nobody(client: Client, teachers: tuple[Use
     assert "zebrafish" not in finding.index("en").written
 
 
+def test_a_title_is_shown_as_it_was_written(client: Client, teachers: tuple[User, User]) -> None:
+    a_problem(owner_of(teachers[0].pk), "wombat", "Wombat <img src=x> & co")
+    client.force_login(teachers[0])
+    found = shown(client, "wombat img")
+    assert "<mark>Wombat</mark> &lt;<mark>img</mark> src=x&gt; &amp; co" in found
+
+
 def test_a_new_title_counts_at_once(client: Client, teachers: tuple[User, User]) -> None:
     client.force_login(teachers[0])
     row = Problem.objects.get(slug="zanzibar")
