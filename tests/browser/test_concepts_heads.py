@@ -24,11 +24,11 @@ def test_heads_are_split_wrongly_priced_and_followed(
         if not javascript:
             page.locator(f"#{figure}").get_by_role("button", name="Compute").click()
 
-    page.locator("#budget").get_by_role("link", name="GPT-3 175B").click()
+    page.get_by_role("link", name="GPT-3", exact=True).click()
     expect(page.locator("#budget-status")).to_contain_text("96 heads of 128 numbers")
     heads, status = page.locator("#heads"), page.locator("#heads-status")
     expect(status).to_contain_text("head 1 most to “she”, 0.68; head 2 most to “him”")
-    heads.get_by_label("reshape alone; merged rightly").check()
+    heads.get_by_label("reshape alone, merged correctly").check()
     heads.get_by_label("Causal").check()
     compute("heads")
     expect(status).to_contain_text("The output of “she” now depends on “him”, a later word.")

@@ -1,6 +1,7 @@
 """The figures of many heads, against PyTorch's own layer, graph theory by hand, and the counts of papers."""
 
 import json
+import re
 from itertools import product
 
 import numpy as np
@@ -24,6 +25,7 @@ from concepts.figures.multi_head import (
 )
 from concepts.figures.parse import FIGURES as PARSES
 from concepts.figures.parse import is_tree, loops
+from concepts.pages import book
 
 HEADS, BUDGET = FIGURES
 PARSE = PARSES[0]
@@ -155,7 +157,18 @@ def test_only_scores_grow_with_heads() -> None:
 def test_heads_of_models(slug: str, shape: tuple[int, int, int]) -> None:
     found = heads_of(slug)
     assert (found.width, found.heads, found.each) == shape
-    assert found.is_usual == (slug not in ("t5-11b", "qwen3-32b", "gpt-oss-120b"))
+    assert (found.together == found.width) == (slug not in ("t5-11b", "qwen3-32b", "gpt-oss-120b"))
+
+
+def test_names_of_models_set_the_figure_to_their_heads() -> None:
+    html = "".join(piece for piece in book("en").pages["multi-head"].pieces if isinstance(piece, str))
+    found = re.findall(r'href="\?width=(\d+)&amp;count=(\d+)#budget">([^<]+)</a></td>\s*<td>([\d,]+)', html)
+    slugs = {"BERT-base": "bert-base", "BERT-large": "bert-large", "LLaMA-7B": "llama-7b",
+             "LLaMA-65B": "llama-65b", "GPT-3": "gpt3"}  # fmt: skip
+    assert [name for _width, _count, name, _shown in found] == list(slugs)
+    for width, count, name, shown in found:
+        one = heads_of(slugs[name])
+        assert (int(width), int(count), shown) == (one.width, one.heads, f"{one.width:,}")
 
 
 def test_a_width_that_heads_do_not_divide_is_named() -> None:

@@ -26,13 +26,13 @@ from concepts.maths import to_mathml
 from kernels.engines.reference import attend
 from kernels.mistakes import merge_heads, split_heads
 from kernels.sizing.layers import Attention
-from kernels.sizing.models import models, read_model
+from kernels.sizing.models import read_model
 
 WIDTH = 8
 TEXT = ("she", "gave", "him", "tea")
 SPLITS = (
     ("right", gettext_lazy("reshape, then transpose")),
-    ("split", gettext_lazy("reshape alone; merged rightly")),
+    ("split", gettext_lazy("reshape alone, merged correctly")),
     ("both", gettext_lazy("reshape alone, both ways")),
 )
 W_Q, W_K, W_V, W_O = (drawn(f"heads/{name}", WIDTH, WIDTH, size=0.45) for name in "qkvo")
@@ -204,7 +204,7 @@ class Heads(Explorable):
         ]
         text, caption = word_heads(values["text"]), _("Which word reaches which output")
         table = grids.framed(parts.table(caption, rows, text, text), caption)
-        note = _("a row for each output; found by changing one word after the other; ! is an error")
+        note = _("a row for each output, a column for each word that is changed; ! marks what is wrong")
         return grids.panel(caption, table, note)
 
     def sentence(self, values: Values) -> str:
@@ -280,9 +280,6 @@ def reach_cell(is_seen: bool, should: bool) -> SafeString:
 
 # -- what heads cost -----------------------------------------------------------------------------------------
 
-DOUBLINGS = (1, 2, 4, 8, 16, 32, 64, 128)
-MODELS = ("bert-base", "bert-large", "gpt3", "llama-7b", "llama-65b", "t5-11b", "qwen3-32b", "gpt-oss-120b")
-
 
 @dataclass(frozen=True)
 class Cost:
@@ -303,17 +300,11 @@ def cost(width: int, heads: int, tokens: int) -> Cost:
 
 @dataclass(frozen=True)
 class HeadsOf:
-    """What a model of the table does."""
+    """What a model does."""
 
-    title: str
     width: int
     heads: int
     each: int
-
-    @property
-    def is_usual(self) -> bool:
-        """Whether heads share out the width, no more and no less."""
-        return self.together == self.width
 
     @property
     def together(self) -> int:
@@ -325,7 +316,7 @@ def heads_of(slug: str) -> HeadsOf:
     model = read_model(slug).model
     mixers = [mixer for one in model.layers or model.encoder for mixer in one.mixers]
     first = next(mixer for mixer in mixers if isinstance(mixer, Attention))
-    return HeadsOf(models()[slug].title, model.hidden, first.heads, first.head_dim)
+    return HeadsOf(model.hidden, first.heads, first.head_dim)
 
 
 class Budget(Explorable):
@@ -343,9 +334,6 @@ class Budget(Explorable):
         return [cost(values["width"], heads, values["tokens"]) for heads in counts]
 
     def view(self, values: Values, links: Links) -> SafeString:
-        return format_html('<div class="split">{}{}</div>', self.table(values), self.catalogue(values, links))
-
-    def table(self, values: Values) -> SafeString:
         rows = [
             (
                 show(one.heads),
@@ -362,19 +350,6 @@ class Budget(Explorable):
             _("scores"),
         )
         caption = _("One layer, by number of heads")
-        return grids.framed(parts.listing(caption, heads, rows), caption)
-
-    def catalogue(self, values: Values, links: Links) -> SafeString:
-        rows = []
-        for slug in MODELS:
-            one = heads_of(slug)
-            name: str | SafeString = one.title
-            if one.is_usual:
-                address = self.address(links, values, width=one.width, count=one.heads)
-                name = format_html('<a href="{}">{}</a>', address, one.title)
-            rows.append((name, f"{one.width:,}", str(one.heads), str(one.each), f"{one.together:,}"))
-        heads = (_("model"), _("d_model"), _("heads"), _("numbers each"), _("heads × numbers"))
-        caption = _("What models do; a link sets the figure")
         return grids.framed(parts.listing(caption, heads, rows), caption)
 
     def sentence(self, values: Values) -> str:
