@@ -231,11 +231,14 @@ def _resolve(tokens: Sequence[Token], context: Context) -> None:
 
 
 def _keep_together(items: Sequence[Token]) -> None:
-    """A browser may break a line after any formula, even before the comma that follows it."""
+    """A browser may break a line after any formula, even before the comma that follows it; and before a %."""
     for formula, after in pairwise(items):
         if formula.type == "math_inline" and after.type == "text" and (sign := CLOSES.match(after.content)):
             formula.meta["html"] = f'<span class="unbroken">{formula.meta["html"]}{sign[0]}</span>'
             after.content = after.content[len(sign[0]) :]
+    for item in items:
+        if item.type == "text":
+            item.content = item.content.replace(" %", "\u00a0%")
 
 
 def _read_asks(tokens: Sequence[Token], context: Context, env: Any) -> None:

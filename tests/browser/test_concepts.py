@@ -277,12 +277,16 @@ def test_a_program_is_repaired_line_by_line(open_page: OpenPage, width: int, jav
     figure, status = page.locator("#snippet"), page.locator("#snippet-status")
     expect(status).to_contain_text("20 of 20 weights are wrong. Of 11 inputs 2 come out right")
 
-    def tick(label: str) -> None:
-        figure.get_by_label(label, exact=True).check()
+    def compute() -> None:
         if not javascript:
             figure.get_by_role("button", name="Compute").click()
 
-    tick("two new tokens and a cache, causal")
+    def tick(label: str) -> None:
+        figure.get_by_label(label, exact=True).check()
+        compute()
+
+    figure.get_by_label("Input", exact=True).select_option("two new tokens and a cache, causal")
+    compute()
     expect(status).to_contain_text("it stops with an error")
     expect(figure.get_by_text("RuntimeError: The size of tensor a (5)")).to_be_visible()
     tick("A mask of n × m")

@@ -25,13 +25,13 @@ def test_a_changed_word_moves_what_the_mask_lets_it(
         if not javascript:
             figure.get_by_role("button", name="Compute").click()
 
-    expect(status).to_contain_text("5 predictions. Change “river” into “money”, and 1 of 5 outputs moves")
+    expect(status).to_contain_text("5 predictions. Change “river” into “money”, and 1 of 5 outputs changes")
     figure.get_by_label("BERT: no mask, a hidden word").check()
     compute()
-    expect(status).to_contain_text("1 prediction. Change “river” into “money”, and every output moves.")
+    expect(status).to_contain_text("1 prediction. Change “river” into “money”, and every output changes.")
     page.locator("#objectives-place").fill("2")
     compute()
-    expect(status).to_contain_text("no output moves: the word is hidden")
+    expect(status).to_contain_text("no output changes: the word is hidden")
     figure.get_by_label("the word itself").check()
     compute()
     expect(status).to_contain_text("1 position sees the word that it has to predict")

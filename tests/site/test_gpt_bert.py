@@ -138,18 +138,18 @@ def test_one_word_stands_for_one_word() -> None:
 
 def test_what_is_seen_is_said() -> None:
     assert FIGURE.sentence(values()) == (
-        "One pass makes 5 predictions. Change “river” into “money”, and 1 of 5 outputs moves; the rest stay"
+        "One pass makes 5 predictions. Change “river” into “money”, and 1 of 5 outputs changes; the rest stay"
         " exactly as they are."
     )
     assert FIGURE.sentence(values(kind="bert", place="2")) == (
-        "One pass makes 1 prediction. Change “bank” into “money”, and no output moves: the word is hidden."
+        "One pass makes 1 prediction. Change “bank” into “money”, and no output changes: the word is hidden."
     )
     assert FIGURE.sentence(values(kind="leak")) == (
         "One pass makes 5 predictions. 4 positions see the word that they have to predict."
-        " Change “river” into “money”, and every output moves."
+        " Change “river” into “money”, and every output changes."
     )
     assert "1 position sees the word" in FIGURE.sentence(values(kind="bert", stead="kept"))
-    assert FIGURE.sentence(values(into="River")).endswith("see which outputs move.")
+    assert FIGURE.sentence(values(into="River")).endswith("see which outputs change.")
 
 
 def test_shut_pairs_are_dashes_and_targets_stand_at_their_positions(client: Client) -> None:
@@ -196,7 +196,7 @@ def test_facts_of_the_page() -> None:
     texts = {
         "open-gpt": "15", "open-prefix": "18", "predictions-prefix": "3",
         "chances": "(0.028, 0.088, 0.484, 0.155, 0.270)", "losses": "(3.57, 2.43, 0.73, 1.86, 1.31)",
-        "loss": "9.89", "product": "0.000051", "even": "1.79", "loss-bert": "3.26",
+        "loss": "9.89", "product": "0.000051", "even": "1.79",
         "chosen": "76.8", "masked": "61.4", "otherwise": "7.7",
     }  # fmt: skip
     assert {name: FACTS[f"objectives-{name}"].text for name in texts} == texts

@@ -63,11 +63,6 @@ def even() -> float:
     return math.log(len(FIGURE.vocabulary(_state("gpt"))))
 
 
-@fact("objectives-loss-bert", ".2f")
-def loss_bert() -> float:
-    return -math.log(_chances("bert")[0])
-
-
 @fact("objectives-chosen", ".1f")
 def chosen() -> float:
     return CHOSEN * CONTEXT

@@ -113,22 +113,10 @@ def large_grain() -> float:
     return float(np.spacing(np.float16(large_scaled())))
 
 
-@fact("snippet-half-gap", ".1f")
-def half_gap() -> float:
-    """How far below the largest score an exponential is 0 in float16."""
-    return -math.log(float(np.finfo(np.float16).smallest_subnormal) / 2)
-
-
 @fact("snippet-bfloat-grain", ",.0f")
 def bfloat_grain() -> float:
     """The distance of neighbouring bfloat16 numbers at −10⁹: 8 significant bits."""
     return 2.0 ** (math.floor(math.log2(1e9)) - 7)
-
-
-@fact("snippet-half-sum", ".4f")
-def half_sum() -> float:
-    """What 100,000 equal weights add up to, each of them rounded to float16."""
-    return 100_000 * float(np.float16(1e-5))
 
 
 # -- dropout -------------------------------------------------------------------------------------------------

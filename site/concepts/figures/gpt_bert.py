@@ -293,7 +293,7 @@ class Objectives(Explorable):
                     show(float(change), 3) if change else _("stays"),
                 )
             )
-        heads = (_("reads"), _("predicts"), _("p"), _("−log\u00a0p"), _("output moves by"))
+        heads = (_("reads"), _("predicts"), _("p"), _("−log\u00a0p"), _("output changes by"))
         caption = _("Each position, and what “%(old)s” → “%(new)s” does to its output") % self.swap(values)
         foot = (_("loss"), "", "", show(total, 3), "")
         return grids.framed(parts.listing(caption, heads, rows, foot), caption)
@@ -319,7 +319,7 @@ class Objectives(Explorable):
                     _("%(some)d of %(all)d") % {"some": int((moved > 0).sum()), "all": len(moved)},
                 )
             )
-        heads = (_("mask and task"), _("mask"), _("open pairs"), _("predictions"), _("outputs that move"))
+        heads = (_("mask and task"), _("mask"), _("open pairs"), _("predictions"), _("outputs that change"))
         caption = _("The sentence under each mask; a link chooses it")
         return grids.framed(parts.listing(caption, heads, rows), caption)
 
@@ -345,19 +345,19 @@ class Objectives(Explorable):
         moved = self.moved(values)
         count, words = int((moved > 0).sum()), self.swap(values)
         if words["old"].lower() == words["new"].lower():
-            return _("Change a word into another one, and see which outputs move.")
+            return _("Change a word into another one, and see which outputs change.")
         if count == len(moved):
-            told = _("Change “%(old)s” into “%(new)s”, and every output moves.")
+            told = _("Change “%(old)s” into “%(new)s”, and every output changes.")
         elif count:
             told = ngettext(
-                "Change “%(old)s” into “%(new)s”, and %(count)d of %(all)d outputs moves; the rest stay"
+                "Change “%(old)s” into “%(new)s”, and %(count)d of %(all)d outputs changes; the rest stay"
                 " exactly as they are.",
-                "Change “%(old)s” into “%(new)s”, and %(count)d of %(all)d outputs move; the rest stay"
+                "Change “%(old)s” into “%(new)s”, and %(count)d of %(all)d outputs change; the rest stay"
                 " exactly as they are.",
                 count,
             )
         else:
-            told = _("Change “%(old)s” into “%(new)s”, and no output moves: the word is hidden.")
+            told = _("Change “%(old)s” into “%(new)s”, and no output changes: the word is hidden.")
         return told % {**words, "count": count, "all": len(moved)}
 
     def numbers(self, values: Values) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from concepts.figures import Links, grids, listings, parts
-from concepts.figures.controls import Choice, Switch
+from concepts.figures.controls import Menu, Switch
 from concepts.figures.explorable import Explorable, Values
 from concepts.figures.listings import Line
 from concepts.figures.masks import KEYS, QUERIES
@@ -269,7 +269,7 @@ class Snippet(Explorable):
     name = "snippet"
     title = gettext_lazy("The figure: a program, inputs to try it with, and repairs")
     controls = (
-        Choice("case", gettext_lazy("Input"), "padding", [(name, one.label) for name, one in CASES.items()]),
+        Menu("case", gettext_lazy("Input"), "padding", [(name, one.label) for name, one in CASES.items()]),
         *(Switch(name, WORDS[name].label, False) for name in REPAIRS),
     )
 
