@@ -213,7 +213,7 @@ def test_slopes_fade_and_an_alignment_is_read_by_columns(
     if not javascript:
         page.locator("#paths").get_by_role("button", name="Compute").click()
     expect(page.locator("#paths-status")).to_contain_text(
-        "49 steps through the recurrence, which leave 0.5 of"
+        "49 steps through the recurrence, and the slope is 0.5;"
     )
     expect(page.locator("#paths-view")).to_contain_text("1,275")
     page.locator("#translation-by").get_by_text("each column").click()
