@@ -96,7 +96,8 @@ class Paths(Explorable):
         n = values["tokens"]
         return _(
             "From the first of %(n)d tokens to the last it is %(steps)d steps through the recurrence, and the"
-            " slope is %(left)s; through attention it is 1 step, and with equal weights the slope is %(share)s."
+            " slope is %(left)s; through attention it is 1 step, and with equal weights the slope is"
+            " %(share)s."
         ) % {
             "n": n,
             "steps": n - 1,
