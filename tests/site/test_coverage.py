@@ -166,10 +166,15 @@ CORRECTED = {
         "9.2 times … that workload", "A long prompt in a fused kernel waits for arithmetic",
     ),
     "online-softmax": ("No term is left out", "5.93 … 0.94"),
+    "flash-attention": (
+        "It is equal on paper", "It adds some, 13 %", "True was its default already … FutureWarning",
+        "ten times more deviation in BF16", "twice the error of a plain program",
+    ),
     "kv-cache": (
         "138 GB … 80 GB … 16 sequences of 4,096 tokens … MHA … 2", "131,072 bytes … 0.5 GiB",
         "A decode step needs the causal mask … stands at the end",
     ),
+    "kv-compression": ("5 bits, 3.2 times fewer", "FP8 … needs a scale", "Those that were important"),
     "decode-bandwidth": ("the time of reading the cache by eight … 1.07",),
     "mqa-gqa-mla": (
         "GQA, 160 KiB … MQA would have 20", "Falcon-7B is MQA", "first LLaMA is MHA … 512 KiB",

@@ -17,9 +17,11 @@ from concepts.figures.flash_bits import FIGURE as BITS
 from concepts.figures.flash_choice import FIGURE as BACKENDS
 from concepts.figures.flash_choice import REASONS
 from concepts.figures.flash_speeds import FIGURE as UTILISATION
+from concepts.figures.flash_speeds import REPORTED
 from concepts.figures.flash_tiles import FIGURE as TILES
 from concepts.figures.flash_tiles import fields, run
 from concepts.figures.tilegrid import LEFT, SIDE, TOP, TileGrid, svg
+from concepts.pages import book
 from kernels.execute import execute
 from kernels.sdpa_backends import BACKENDS as NAMES
 from kernels.sdpa_backends import DEVICES, DTYPES, MASKS
@@ -238,6 +240,11 @@ def test_a_library_agrees_with_itself_no_better() -> None:
 
 
 # -- speeds --------------------------------------------------------------------------------------------------
+
+
+def test_speeds_are_cited_as_the_page_cites_them() -> None:
+    cited = {source.short for source in book("en").pages["flash-attention"].sources}
+    assert {one.source for one in REPORTED} - {"arXiv v1, 2024"} <= cited
 
 
 def test_shares_of_the_peak_are_those_of_the_papers() -> None:
