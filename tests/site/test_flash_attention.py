@@ -244,7 +244,7 @@ def test_a_library_agrees_with_itself_no_better() -> None:
 
 def test_speeds_are_cited_as_the_page_cites_them() -> None:
     cited = {source.short for source in book("en").pages["flash-attention"].sources}
-    assert {one.source for one in REPORTED} - {"arXiv v1, 2024"} <= cited
+    assert {one.source for one in REPORTED} <= cited
 
 
 def test_shares_of_the_peak_are_those_of_the_papers() -> None:

@@ -50,9 +50,9 @@ REPORTED = (
     Reported("FlashAttention", "a100-80-sxm", "Dao, 2024", share=(0.25, 0.40)),
     Reported("FlashAttention-2", "a100-80-sxm", "Dao, 2024", tera=230),
     Reported("FlashAttention-2", "h100-sxm", "Shah et al., 2024", share=(0.35, 0.35)),
-    Reported("FlashAttention-3, FP16", "h100-sxm", "arXiv v1, 2024", tera=740),
+    Reported("FlashAttention-3, FP16", "h100-sxm", "Shah et al., 2024 (version 1)", tera=740),
     Reported("FlashAttention-3, BF16", "h100-sxm", "Shah et al., 2024", tera=840),
-    Reported("FlashAttention-3, FP8", "h100-sxm", "arXiv v1, 2024", tera=1200, bits=8),
+    Reported("FlashAttention-3, FP8", "h100-sxm", "Shah et al., 2024 (version 1)", tera=1200, bits=8),
     Reported("FlashAttention-3, FP8", "h100-sxm", "Shah et al., 2024", tera=1300, bits=8),
     Reported("FlashAttention-4, BF16", "b200", "Zadouri et al., 2026", tera=1613),
 )
