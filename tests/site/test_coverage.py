@@ -91,8 +91,8 @@ WANTED = {
     },
     "flash-attention": {
         "H3": r"never written to memory.*makes every tile of.*once more.*recomputation.*no key at all",
-        "H7": r"MLPerf 1\.1 record 1\.15 \(15 %\).*FlashAttention-2 FlashAttention 1\.7–3\.0.*standard PyTorch 3–10"
-              r".*FlashAttention-3 FlashAttention-2 1\.5–2\.0",
+        "H7": r"MLPerf 1\.1 record 1\.15 \(15 %\).*FlashAttention-2 FlashAttention 1\.7–3\.0"
+              r".*standard PyTorch 3–10.*FlashAttention-3 FlashAttention-2 1\.5–2\.0",
         "H8": r"said 740 TFLOP/s.*it is 840 \(85 %\) and 1\.3.*1,613 TFLOP/s, “71 %”",
         "H9": r"66\.6 to 75\.2 GFLOP.*40\.3 to 4\.4 GB, 9\.2 times less.*41\.7 to 7\.3 ms"
               r".*not bit for bit.*8 % of the float32 outputs have equal bits",
