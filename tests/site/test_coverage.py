@@ -48,10 +48,10 @@ WANTED = {
     "multi-head": {
         "D2": r"Y=Concat\(H1,…,Hh\)WO.*Qi=XWiQ,Ki=XWiK,Vi=XWiV",
         "D3": r"1 512 24\.9 4 128 25\.5 8 64 25\.8 16 32 25\.8 32 16 25\.4",
-        "D4": r"neighbour on one side.*\[SEP\].*broadly.*86\.8 %.*94\.3 %.*65\.1 %.*syntax.*rare words",
+        "D4": r"next or the previous token.*\[SEP\].*broadly.*86\.8 %.*94\.3 %.*65\.1 %.*syntax.*rare words",
         "D5": r"BERT-base 768 12 64 BERT-large 1,024 16 64 LLaMA-7B 4,096 32 128 "
               r"LLaMA-65B 8,192 64 128 GPT-3 12,288 96 128",
-        "L9": r"Nothing in softmax asks for a tree.*3,125.*625 are trees",
+        "L9": r"3,125 .*625 are trees",
     },
     "sdpa-in-code": {"C8": r"dozen lines and nine mistakes"},
     "transformer": {"A4": r"residual", "D8": r"post", "D9": r"encoder.*decoder", "D11": r"28\.4"},
@@ -141,12 +141,13 @@ CORRECTED = {
     "self-and-cross": ("elf-attention is equivariant", "causal mask … PMP⊤≠M", "its width, dv"),
     "masks": ("no causal mask at all", "True adds 1 and False adds 0", "rounded away"),
     "multi-head": (
-        "8,388,608 instead of 1,048,576 … “similar” … “equal”", "25.8 at 8 and at 16 heads, 25.4 at 32",
+        "8,388,608 … instead of 1,048,576 … similar", "25.8 with 8 … 25.4 with 32",
         "34.5 % … 26.3 %", "GPT-3 … a band of near tokens",
     ),
     "sdpa-in-code": (
-        "causal mask is 2 × 2", "one key where it should see four", "the causal mask takes its name",
-        "adds it a second time", "PyTorch refuses", "without device= … CPU", "a row that sees nothing NaN 0",
+        "causal mask is 2 × 2", "one key where it should see four",
+        "The bias is lost, because the causal mask", "adds it a second time",
+        "PyTorch refuses", "without device= … CPU", "a row that sees nothing NaN 0",
         "MATH raises … error … applies both",
     ),
     "gpt-and-bert": ("[MASK] is a token",),
