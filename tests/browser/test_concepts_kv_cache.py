@@ -28,7 +28,7 @@ def test_steps_a_failing_cache_and_its_bytes(open_page: OpenPage, width: int, ja
     expect(status).to_contain_text("Step 5, “and”: 15 scores without a cache, 5 with one")
     page.locator("#step").get_by_role("link", name="A step back").click()
     expect(status).to_contain_text("Step 4, “tea”: 10 scores without a cache, 4 with one")
-    expect(page.locator("#past-status")).to_contain_text("Of 5 of the 5 words that stay")
+    expect(page.locator("#past-status")).to_contain_text("For 5 of the 5 words that stay")
     page.locator("#past-mask").get_by_text("no later word").click()
     compute("past")
     expect(page.locator("#past-status")).to_contain_text("No key and no value of the 5 words before changes")

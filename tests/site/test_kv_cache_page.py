@@ -141,7 +141,7 @@ def test_appending_changes_nothing_under_a_causal_mask() -> None:
 def test_appending_without_a_mask_changes_all_but_the_first_layer() -> None:
     assert hit("append", "all", has_rope=True) == ["0011"] * 5
     told = FIGURE.sentence(values(FIGURE))
-    assert told.startswith("Of 5 of the 5 words that stay")
+    assert told.startswith("For 5 of the 5 words that stay")
     assert told.endswith("key, layer 2; value, layer 2.")
 
 

@@ -122,8 +122,7 @@ class Past(Explorable):
             ) % {"count": len(words)}
         hit = sum(bool(row.max() > EXACT) for row in found)
         told = _(
-            "Of %(hit)d of the %(count)d words that stay, what is kept is not what reading the new text"
-            " gives: %(wrong)s."
+            "For %(hit)d of the %(count)d words that stay, what was kept is wrong for the new text: %(wrong)s."
         )
         return told % {"hit": hit, "count": len(words), "wrong": "; ".join(wrong)}
 
