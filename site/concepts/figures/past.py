@@ -122,7 +122,8 @@ class Past(Explorable):
             ) % {"count": len(words)}
         hit = sum(bool(row.max() > EXACT) for row in found)
         told = _(
-            "For %(hit)d of the %(count)d words that stay, what was kept is wrong for the new text: %(wrong)s."
+            "For %(hit)d of the %(count)d words that stay, what was kept is wrong for the new text:"
+            " %(wrong)s."
         )
         return told % {"hit": hit, "count": len(words), "wrong": "; ".join(wrong)}
 
