@@ -170,7 +170,7 @@ class Online(Explorable):
         caption = _("How often each key counts in O after this tile")
         names = [_("score"), *(name for name, _shares, _marks in lines)]
         table = parts.table(caption, rows, [format_html("{}", name) for name in names], grids.key_heads(KEYS))
-        return grids.framed(table, caption)
+        return format_html('<div class="counts">{}</div>', grids.framed(table, caption))
 
     def arithmetic(self, values: Values, found: Row) -> SafeString:
         here = found.at(values["at"])
