@@ -40,6 +40,7 @@ PAGES = (
     "references",
     "flash-attention",
     "misconceptions",
+    "timeline",
 )
 
 

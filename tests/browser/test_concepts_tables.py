@@ -47,3 +47,16 @@ def test_the_names_stay_where_a_table_scrolls(open_page: OpenPage) -> None:
     assert after
     assert abs(before["x"] - after["x"]) < 8
     assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS["phone"]
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
+def test_a_thread_of_the_timeline_and_the_run_of_a_paper(open_page: OpenPage, javascript: bool) -> None:
+    page = open_page("/en/concepts/timeline/", width=WIDTHS["phone"], javascript=javascript)
+    page.get_by_text("beyond full attention", exact=True).click()
+    if not javascript:
+        page.locator("#timeline").get_by_role("button", name="Compute").click()
+    expect(page.locator("#timeline-status")).to_contain_text(
+        "8 rows, by first public: from Reformer (2020-01)"
+    )
+    page.get_by_role("link", name="Run BigBird").click()
+    expect(page.locator("#lab-pattern")).to_have_value("bigbird")

@@ -65,4 +65,5 @@ from concepts.facts import (  # noqa: E402, F401  (register their facts)
     soft_hard_local,
     sqrt_dk,
     tables,
+    timeline,
 )

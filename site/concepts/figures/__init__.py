@@ -87,6 +87,7 @@ def registry() -> dict[str, Figure]:
         sharing,
         soft_hard_local,
         sqrt_dk,
+        timeline,
     )
 
     figures = (
@@ -125,6 +126,7 @@ def registry() -> dict[str, Figure]:
         *sharing.FIGURES,
         *soft_hard_local.FIGURES,
         *sqrt_dk.FIGURES,
+        timeline.FIGURE,
     )
     found: dict[str, Figure] = {figure.name: figure for figure in figures}
     if len(found) < len(figures):

@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy
 from concepts.figures import Links, fit
 from concepts.figures.controls import Choice, Number
 from concepts.figures.explorable import Values
-from concepts.figures.tables import Column, Table, number
+from concepts.figures.tables import Column, Table, number, ways
 from kernels.sizing.kv_cache import kv_cache
 from kernels.sizing.layers import Attention, LatentAttention, Mixer, Model
 from kernels.sizing.models import NamedModel, models, read_model
@@ -187,20 +187,15 @@ class ModelTable(Table[Shape]):
         return _("model")
 
     def head(self, row: Shape, links: Links) -> SafeString:
-        """Its name asks whether it fits; behind it, one of its layers in the lab."""
-        slug = row.named.slug
-        values = {**fit.FIGURE.usual, "model": slug}
-        page = reverse("concepts:concept", args=["inference-memory"])
-        run = urlencode(fit.FIGURE.lab(values), safe="[],")
+        """Its name asks whether it fits; beneath it, one of its layers in the lab."""
+        slug, title = row.named.slug, row.named.title
+        run = urlencode(fit.FIGURE.lab({**fit.FIGURE.usual, "model": slug}), safe="[],")
         return format_html(
-            '<a href="{}?model={}#fit">{}</a> <a class="also" href="{}?{}" aria-label="{}">{}</a>{}',
-            page,
+            '<a href="{}?model={}#fit">{}</a>{}{}',
+            reverse("concepts:concept", args=["inference-memory"]),
             slug,
-            row.named.title,
-            links.lab,
-            run,
-            _("Run a layer of %(model)s") % {"model": row.named.title},
-            _("run"),
+            title,
+            ways((f"{links.lab}?{run}", _("Run a layer of %(model)s") % {"model": title}, _("run"))),
             format_html("<small>{}</small>", row.named.note) if row.named.note else "",
         )
 

@@ -215,6 +215,12 @@ class Table(Explorable, Generic[Row]):
         ]
 
 
+def ways(*links: tuple[str, str, str]) -> SafeString:
+    """Where a row leads, beneath its name: (address, what a screen reader says, the word to be seen)."""
+    items = [format_html('<a href="{}" aria-label="{}">{}</a>', *link) for link in links]
+    return format_html('<span class="ways">{}</span>', parts.join(items))
+
+
 def cell(words: str, is_text: bool) -> SafeString:
     css = "num" if not is_text else ("text sentence" if len(words) > SENTENCE else "text")
     return format_html('<td class="{}">{}</td>', css, words)
