@@ -94,7 +94,7 @@ def page(request: HttpRequest) -> HttpResponse:
 
 
 def recipe(request: HttpRequest, slug: str) -> Recipe:
-    title, _, text = (FOLDER / f"{slug}.md").read_text().partition("\n")
+    title, text = read(slug)
     files = [
         File(
             name,
@@ -103,7 +103,13 @@ def recipe(request: HttpRequest, slug: str) -> Recipe:
         )
         for name in names_of(slug)
     ]
-    return Recipe(slug, title.removeprefix("# "), statements.to_html(here(request, text)), files)
+    return Recipe(slug, title, statements.to_html(here(request, text)), files)
+
+
+def read(slug: str) -> tuple[str, str]:
+    """Its title, and its text for no lab in particular."""
+    title, _, text = (FOLDER / f"{slug}.md").read_text().partition("\n")
+    return title.removeprefix("# "), text
 
 
 def names_of(slug: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Everything that anybody may find: pages, terms, papers, problems of the course, operations of the API.
+"""Everything that anybody may find: pages, terms, papers, problems, places, operations of the API.
 
 Made of what the site itself shows from, in one language; nothing of what somebody keeps here is among it.
 """
@@ -11,13 +11,17 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from api.catalog.views import document
-from classroom import statements
+from classroom import recipes, statements
 from classroom.checks import library
 from concepts.asks import Ask
 from concepts.pages import Book, Page, Source, book
+from lab.sources import model
+from lab.sources.kernels import KERNELS
+from lab.templatetags.lab_places import PLACES
 from search import plain
 
-CONCEPT, TERM, PAPER, PROBLEM, ENDPOINT, MINE = "concept", "term", "paper", "problem", "endpoint", "mine"
+CONCEPT, TERM, PAPER, PROBLEM, MINE = "concept", "term", "paper", "problem", "mine"
+PLACE, ENDPOINT = "place", "endpoint"
 REFERENCES = "references"
 METHODS = ("get", "post", "put", "patch", "delete")
 SOURCES = "sources"  # the anchor of a page's bibliography, which is shown where nothing else can be
@@ -57,6 +61,9 @@ def documents(language: str) -> tuple[Document, ...]:
         *_terms(shelf),
         *_papers(shelf),
         *_problems(),
+        *_places(),
+        *_kernels(),
+        *_recipes(),
         *_endpoints(document()),
     )
 
@@ -130,6 +137,28 @@ def _problems() -> Iterator[Document]:
         statement = plain.text(str(statements.to_html(asked.statement)))
         url = reverse("classroom:problem", args=[slug])
         yield Document(PROBLEM, url, asked.title, (slug,), passages=(Passage("", "", statement),))
+
+
+def _places() -> Iterator[Document]:
+    for view, name in PLACES:
+        yield Document(PLACE, reverse(view), str(name), said=_("In the lab"))
+
+
+def _kernels() -> Iterator[Document]:
+    """Each explanation opens beside the code that it is of."""
+    for kernel in KERNELS.values():
+        notes = (part for file in kernel.files for part in model.parts(file))
+        passages = (Passage(part.id, str(part.note.title), str(part.note.text)) for part in notes)
+        url = reverse("lab:kernel", args=[kernel.slug])
+        yield Document(PLACE, url, str(kernel.title), said=str(kernel.lede), passages=tuple(passages))
+
+
+def _recipes() -> Iterator[Document]:
+    for slug in recipes.RECIPES:
+        title, text = recipes.read(slug)
+        url = f"{reverse('classroom:recipes')}#{slug}"
+        passage = Passage("", "", plain.text(str(statements.to_html(text))))
+        yield Document(PLACE, url, title, passages=(passage,))
 
 
 def _endpoints(schema: Mapping[str, Any]) -> Iterator[Document]:

@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from search import extracts, mine
-from search.documents import CONCEPT, ENDPOINT, MINE, PAPER, PROBLEM, TERM, Link
+from search.documents import CONCEPT, ENDPOINT, MINE, PAPER, PLACE, PROBLEM, TERM, Link
 from search.index import Found, Index, index, places
 from search.questions import Question
 from workers import search as full_text
@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 EXAMPLES = ("√d", "QKᵀ", "causal mask", "KV cache", "log-sum-exp", "Vaswani", "POST /runs")
 MOST_TYPED = 200  # characters that are read
-KINDS = (CONCEPT, TERM, PROBLEM, MINE, PAPER, ENDPOINT)
-SHOWN = {CONCEPT: 6, TERM: 3, PROBLEM: 3, MINE: 3, PAPER: 3, ENDPOINT: 4}
+KINDS = (CONCEPT, TERM, PROBLEM, MINE, PLACE, PAPER, ENDPOINT)
+SHOWN = {CONCEPT: 6, TERM: 3, PROBLEM: 3, MINE: 3, PLACE: 3, PAPER: 3, ENDPOINT: 4}
 SHOWN_OF_ONE = 100
 # A page comes first, unless something else is just what was asked for, or that much nearer to it.
 CLEARLY = 3.0
@@ -34,6 +34,7 @@ def name_of(kind: str) -> str:
         TERM: _("Glossary"),
         PROBLEM: _("Problems"),
         MINE: _("Your problems"),
+        PLACE: _("Lab and classroom"),
         PAPER: _("Papers and sources"),
         ENDPOINT: _("REST API"),
     }[kind]

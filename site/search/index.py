@@ -22,6 +22,7 @@ from search.documents import (
     ENDPOINT,
     MINE,
     PAPER,
+    PLACE,
     PROBLEM,
     SOURCES,
     TERM,
@@ -48,6 +49,7 @@ COUNTS = {
     TERM: Counts(title=6, heading=0, names=4, people=0, text=1),
     PAPER: Counts(title=5, heading=0, names=0, people=4, text=1),
     PROBLEM: Counts(title=4, heading=1.5, names=1.5, people=0, text=0.7),
+    PLACE: Counts(title=6, heading=3, names=0, people=0, text=0.8),
     ENDPOINT: Counts(title=4, heading=0, names=2, people=0, text=0.5),
     MINE: Counts(title=8, heading=0, names=8, people=0, text=1),
 }

@@ -12,7 +12,7 @@ from django.urls import reverse
 from api.models import owner_of
 from concepts.pages import book
 from search import documents, finding
-from search.documents import CONCEPT, ENDPOINT, MINE, PAPER, PROBLEM, TERM, Document, Passage
+from search.documents import CONCEPT, ENDPOINT, MINE, PAPER, PLACE, PROBLEM, TERM, Document, Passage
 from search.finding import Hit, Results
 from search.index import Index
 from workers import search as full_text
@@ -108,6 +108,10 @@ def test_pages_are_found_by_signs_terms_people_and_papers(typed: str, slugs: set
         ("divide by the root", PROBLEM, "/en/problems/root-d/"),
         ("POST /runs", ENDPOINT, "/api/v1/docs/#/runs/submit_run"),
         ("kv-cache estimate", ENDPOINT, "/api/v1/docs/#/estimates/estimate_kv_cache"),
+        ("presets", PLACE, "/en/lab/presets/"),
+        ("which convention", PLACE, "/en/lab/compare/conventions/"),
+        ("gradescope", PLACE, "/en/recipes/#gradescope"),
+        ("flash kernel", PLACE, "/en/lab/kernels/flash/"),
         ("block_table", ENDPOINT, "/api/v1/docs/#/runs/submit_run"),
     ],
 )
