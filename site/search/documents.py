@@ -3,7 +3,7 @@
 Made of what the site itself shows from, in one language; nothing of what somebody keeps here is among it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,8 @@ from classroom import recipes, statements
 from classroom.checks import library
 from concepts.asks import Ask
 from concepts.pages import Book, Page, Source, book
-from lab.sources import model
+from kernels.sizing import gpus, models
+from lab.sources import model as sources
 from lab.sources.kernels import KERNELS
 from lab.templatetags.lab_places import PLACES
 from search import plain
@@ -23,6 +24,11 @@ from search import plain
 CONCEPT, TERM, PAPER, PROBLEM, MINE = "concept", "term", "paper", "problem", "mine"
 PLACE, ENDPOINT = "place", "endpoint"
 REFERENCES = "references"
+# What tables of a page name, which are drawn by its figure.
+LISTED: Mapping[str, Callable[[], tuple[str, ...]]] = {
+    "models": lambda: tuple(model.title for model in models.models().values()),
+    "gpus": lambda: tuple(gpu.title for gpu in gpus.gpus().values()),
+}
 METHODS = ("get", "post", "put", "patch", "delete")
 SOURCES = "sources"  # the anchor of a page's bibliography, which is shown where nothing else can be
 
@@ -34,6 +40,7 @@ class Passage:
     anchor: str
     heading: str
     text: str
+    is_section: bool = True  # or a part of one, whose heading says no more than any sentence
 
 
 @dataclass(frozen=True)
@@ -74,12 +81,15 @@ def _concept(page: Page, shelf: Book) -> Document:
     explained = [plain.text(name) for term in terms for name in (term.name, term.also) if name]
     bibliography = " · ".join(f"{_cited(source)}. {source.title}" for source in page.sources)
     cited = (Passage(SOURCES, _("Sources"), bibliography),) if bibliography else ()
-    body = [Passage(each.anchor, each.heading, each.text) for each in plain.passages(read)]
+    body = [
+        Passage(each.anchor, each.heading, each.text, is_section=not each.is_claim)
+        for each in plain.passages(read)
+    ]
     return Document(
         CONCEPT,
         reverse("concepts:concept", args=[page.slug]),
         page.title,
-        names=(page.slug, *explained),
+        names=(page.slug, *explained, *LISTED.get(page.slug, tuple)()),
         people=" ".join(source.authors for source in page.sources),
         passages=(Passage("", "", page.summary), *body, *cited),
     )
@@ -114,14 +124,15 @@ def _terms(shelf: Book) -> Iterator[Document]:
 def _papers(shelf: Book) -> Iterator[Document]:
     """Each opens where it is cited first, or in the list of all of them."""
     cited: dict[str, list[Page]] = {}
-    sources: dict[str, Source] = {}
+    known: dict[str, Source] = {}
     for page in shelf.pages.values():
         for source in page.sources:
-            sources[source.key] = source
+            known[source.key] = source
             cited.setdefault(source.key, []).append(page)
-    for key, source in sources.items():
-        links = tuple(Link(_reference(page.slug, key), page.title) for page in cited[key])
-        url = _reference(REFERENCES, key) if REFERENCES in shelf.pages else links[0].url
+    for key, source in known.items():
+        citing = [page for page in cited[key] if page.slug != REFERENCES]
+        links = tuple(Link(_reference(page.slug, key), page.title) for page in citing)
+        url = _reference(REFERENCES if REFERENCES in shelf.pages else cited[key][0].slug, key)
         said = f"{_cited(source)}. {source.venue}."
         yield Document(PAPER, url, source.title, people=source.authors, said=said, also=links)
 
@@ -147,7 +158,7 @@ def _places() -> Iterator[Document]:
 def _kernels() -> Iterator[Document]:
     """Each explanation opens beside the code that it is of."""
     for kernel in KERNELS.values():
-        notes = (part for file in kernel.files for part in model.parts(file))
+        notes = (part for file in kernel.files for part in sources.parts(file))
         passages = (Passage(part.id, str(part.note.title), str(part.note.text)) for part in notes)
         url = reverse("lab:kernel", args=[kernel.slug])
         yield Document(PLACE, url, str(kernel.title), said=str(kernel.lede), passages=tuple(passages))

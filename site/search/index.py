@@ -55,7 +55,7 @@ COUNTS = {
 }
 # What makes it more: words that stand together as they were asked for, just this name, all of the title.
 IN_A_ROW, CALLED, COVERED = 1.5, 1.5, 3.0
-HEADED = 3.0  # what a word in the heading of a part counts beside those in its text
+HEADED, CLAIMED = 3.0, 1.0  # what a word in the heading of a part counts beside those in its text
 LISTED = 0.25  # what a part that only lists sources counts
 MOST_PLACES = 2
 
@@ -105,17 +105,21 @@ class Index:
         counts = COUNTS[document.kind]
         title = {*self._tokens(document.title), *_joined(document.title)}
         passages = tuple((self._tokens(each.heading), self._tokens(each.text)) for each in document.passages)
+        sections = [each.heading for each in document.passages if each.is_section]
+        headings = {word for heading in sections for word in self._tokens(heading)}
         people = {word for word in self._tokens(document.people) if len(word) > 1}  # no initials
         weights: defaultdict[str, float] = defaultdict(float)
         for some, counted in (
             (title, counts.title),
-            ({word for heading, _ in passages for word in heading}, counts.heading),
+            (headings, counts.heading),
             ({word for name in document.names for word in self._tokens(name)}, counts.names),
             (people, counts.people),
         ):
             for word in some:
                 weights[word] += counted
-        for word, times in sum((text for _, text in passages), self._tokens(document.said)).items():
+        claims = [each.heading for each in document.passages if not each.is_section]
+        said = sum((self._tokens(claim) for claim in claims), self._tokens(document.said))
+        for word, times in sum((text for _, text in passages), said).items():
             weights[word] += counts.text * times / (times + length)
         texts = [document.title, document.said]
         texts += [text for each in document.passages for text in (each.heading, each.text)]
@@ -187,10 +191,11 @@ def places(entry: Entry, question: Question) -> Sequence[Passage]:
     its text, how it begins."""
     passages, scored = entry.document.passages, []
     for place, (heading, text) in enumerate(entry.passages):
+        headed = HEADED if passages[place].is_section else CLAIMED
         score = 0.0
         for each in question.wanted:
             times = sum(text[word] for word in each.words.keys() & text.keys())
-            score += times / (times + 2) + (HEADED if heading.keys() & each.words.keys() else 0)
+            score += times / (times + 2) + (headed if heading.keys() & each.words.keys() else 0)
         scored.append((score * (LISTED if passages[place].anchor == SOURCES else 1), -place))
     best = [-place for score, place in sorted(scored, reverse=True)[:MOST_PLACES] if score > 0]
     return [passages[place] for place in best] or passages[:1]

@@ -35,14 +35,16 @@ BLOCKS = frozenset(
 # What is not read on: a term's meaning stands in the glossary, and an answer is for who asks for it.
 SKIPPED = {"term-means"}
 FOLDED = {"question"}
+CLAIM, CLAIMED = "wrong", "wrong-claim"  # what is often said and wrong opens by itself
 
 
 @dataclass
 class Passage:
-    """What stands under a heading; the first of a page may have none."""
+    """What stands under a heading, or is said of a claim; the first of a page may have no heading."""
 
     anchor: str = ""
     heading: str = ""
+    is_claim: bool = False
     parts: list[str] = field(default_factory=list)
 
     @property
@@ -54,6 +56,7 @@ class _Reader(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.passages = [Passage()]
+        self.section = self.passages[0]
         self.in_heading = False
         self.skipped: list[str] = []  # the open elements from the one that is skipped
 
@@ -65,6 +68,11 @@ class _Reader(HTMLParser):
         elif tag in ("h2", "h3") and given.get("id"):
             self.passages.append(Passage(given["id"]))
             self.in_heading = True
+        elif CLAIM in classes and given.get("id"):
+            self.section = self.passages[-1]
+            self.passages.append(Passage(given["id"], is_claim=True))
+        elif CLAIMED in classes:
+            self.in_heading = self.passages[-1].is_claim
         elif tag in BLOCKS:
             self.passages[-1].parts.append(" ")
 
@@ -72,7 +80,9 @@ class _Reader(HTMLParser):
         if self.skipped:
             if tag in self.skipped:
                 del self.skipped[len(self.skipped) - 1 - self.skipped[::-1].index(tag) :]
-        elif tag in ("h2", "h3"):
+        elif tag == "aside" and self.passages[-1].is_claim:
+            self.passages.append(Passage(self.section.anchor, self.section.heading))  # and on under it
+        elif tag in ("h2", "h3", "p") and self.in_heading:
             self.in_heading = False
         elif tag in BLOCKS:
             self.passages[-1].parts.append(" ")
@@ -91,7 +101,13 @@ def passages(html: str) -> list[Passage]:
     reader = _Reader()
     reader.feed(MATH.sub(lambda match: escape(formula(match[0])), html))
     reader.close()
-    return [each for each in reader.passages if each.heading or each.text]
+    seen: set[str] = set()
+    found = []
+    for each in reader.passages:
+        if each.text or (each.heading and each.anchor not in seen):
+            found.append(each)
+            seen.add(each.anchor)
+    return found
 
 
 def text(html: str) -> str:

@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from api.models import owner_of
 from concepts.pages import book
-from search import documents, finding
+from search import documents, finding, plain
 from search.documents import CONCEPT, ENDPOINT, MINE, PAPER, PLACE, PROBLEM, TERM, Document, Passage
 from search.finding import Hit, Results
 from search.index import Index
@@ -66,8 +66,12 @@ def page(slug: str) -> str:
         ("weigthed averge", "weighted-average"),
         ("positoins", "positions"),
         ("scoring", "scoring"),
-        ("scaled_dot_product_attention", "sdpa-in-code"),
         ("memory hierarchy", "memory-hierarchy"),
+        ("flash attention", "flash-attention"),
+        ("flash atention", "flash-attention"),
+        ("flashatention", "flash-attention"),
+        ("gpt-2 medium", "models"),
+        ("RTX 4090", "gpus"),
     ],
 )
 def test_the_page_on_the_subject_is_the_first_page(typed: str, slug: str) -> None:
@@ -84,6 +88,7 @@ def test_the_page_on_the_subject_is_the_first_page(typed: str, slug: str) -> Non
         ("lse", {"by-hand"}),
         ("d_k", {"sqrt-dk", "multi-head", "self-and-cross"}),
         ("softcap", {"scoring"}),
+        ("scaled_dot_product_attention", {"sdpa-in-code", "masks"}),
         ("Vaswani", {"weighted-average", "multi-head", "positions"}),
         ("Attention is all you need", {"weighted-average", "multi-head", "positions"}),
         ("Bahdanu", {"before-attention", "scoring"}),
@@ -146,6 +151,15 @@ def test_every_page_is_found_by_each_of_its_headings_and_opens_there() -> None:
             found = [hit for hit in hits(find(heading.text, CONCEPT), CONCEPT) if hit.url == page(each.slug)]
             assert found, (each.slug, heading.text)
             assert heading.id in {place.anchor for place in found[0].places}, (each.slug, heading.text)
+
+
+def test_what_is_often_said_and_wrong_opens_by_itself() -> None:
+    for each in book("en").pages.values():
+        for claim in each.claims:
+            words = plain.text(claim.words)
+            found = [hit for hit in hits(find(words, CONCEPT), CONCEPT) if hit.url == page(each.slug)]
+            assert found, words
+            assert claim.id in {place.anchor for place in found[0].places}, words
 
 
 def test_every_page_is_found_by_its_papers_and_who_wrote_them() -> None:
@@ -216,7 +230,7 @@ def shown(client: Client, typed: str, **headers: str) -> str:
 def test_the_words_are_marked_where_they_stand(client: Client) -> None:
     found = shown(client, "causal masks")
     assert "<mark>causal</mark> <mark>mask</mark>" in found
-    assert f'href="{page("masks")}#where-people-go-wrong"' in found
+    assert f'href="{page("masks")}#the-formula"' in found
 
 
 def test_a_correction_is_told(client: Client) -> None:

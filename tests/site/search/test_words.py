@@ -121,9 +121,15 @@ def test_a_page_is_read_under_its_headings_without_what_is_folded() -> None:
         '<h2 id="one">One <em>more</em></h2><p>text</p><ul><li>a</li><li>b</li></ul>'
         '<details class="fold question"><summary>q</summary><p>the <b>answer</b></p></details>'
         "<p>after &lt;b&gt;</p>"
+        '<aside class="callout wrong" id="no"><p class="wrong-claim">“No.”</p><p>Yes.</p></aside><p>on</p>'
     )
     found = [(each.anchor, each.heading, each.text) for each in plain.passages(html)]
-    assert found == [("", "", "Before x."), ("one", "One more", "text a b after <b>")]
+    assert found == [
+        ("", "", "Before x."),
+        ("one", "One more", "text a b after <b>"),
+        ("no", "“No.”", "Yes."),
+        ("one", "One more", "on"),
+    ]
 
 
 @pytest.mark.parametrize(
