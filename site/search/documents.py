@@ -134,7 +134,8 @@ def _papers(shelf: Book) -> Iterator[Document]:
         links = tuple(Link(_reference(page.slug, key), page.title) for page in citing)
         url = _reference(REFERENCES if REFERENCES in shelf.pages else cited[key][0].slug, key)
         said = f"{_cited(source)}. {source.venue}."
-        yield Document(PAPER, url, source.title, people=source.authors, said=said, also=links)
+        name = source.title.partition(": ")[0]  # FlashAttention: Fast and …
+        yield Document(PAPER, url, source.title, (name,), source.authors, said=said, also=links)
 
 
 def _reference(slug: str, key: str) -> str:

@@ -54,7 +54,7 @@ COUNTS = {
     MINE: Counts(title=8, heading=0, names=8, people=0, text=1),
 }
 # What makes it more: words that stand together as they were asked for, just this name, all of the title.
-IN_A_ROW, CALLED, COVERED = 1.5, 1.5, 3.0
+IN_A_ROW, CALLED, COVERED = 1.5, 2.0, 3.0
 HEADED, CLAIMED = 3.0, 1.0  # what a word in the heading of a part counts beside those in its text
 LISTED = 0.25  # what a part that only lists sources counts
 MOST_PLACES = 2

@@ -58,7 +58,7 @@ def content(text: str, language: str) -> Sequence[Word]:
 
 def name(text: str, language: str) -> str:
     """The same for all ways to say it, nearly."""
-    return " ".join(stem(word.tokens[0], language) for word in content(text, language))
+    return "".join(stem(word.tokens[0], language) for word in content(text, language))
 
 
 @lru_cache(maxsize=30_000)  # pieces repeat: most are words of the language
