@@ -6,13 +6,17 @@ from dataclasses import dataclass
 from html import unescape
 from typing import Any
 
+from django.conf import settings
 from django.template.loader import render_to_string
 from django.utils.html import strip_tags
+from django.utils.translation import gettext as _
 
 from concepts.pages import Book, Claim, Entry, Source, sources
+from workers.release import release
 
 FIND = "find"  # the parameter
 MAX_FIND = 60  # characters
+MEBIBYTE = 2**20
 TEX = re.compile(r"<annotation.*?</annotation>", re.DOTALL)
 
 
@@ -68,8 +72,35 @@ def has(claim: Claim, find: str) -> bool:
     return all(word in text for word in find.casefold().split())
 
 
+def limits(shelf: Book, state: Mapping[str, str]) -> dict[str, Any]:
+    """What this server allows: without a token, and with one (None: as much as there is)."""
+    rows: list[tuple[str, int, int | None]] = [
+        (_("time of a run, seconds"), settings.RUN_BUDGET_ANONYMOUS, settings.RUN_BUDGET_TOKEN),
+        (_("runs a minute"), settings.ANONYMOUS_RUNS_PER_MINUTE, None),
+        (_("time of all runs of an hour, seconds"), settings.ANONYMOUS_SECONDS_PER_HOUR, None),
+        (_("memory of a run, MiB"), *2 * (settings.MAX_RUN_BYTES // MEBIBYTE,)),
+        (_("numbers in the results of a run"), *2 * (settings.MAX_RESULT_ELEMENTS,)),
+        (_("size of a request, MiB"), *2 * (settings.MAX_BODY_BYTES // MEBIBYTE,)),
+        (
+            _("processor time of estimates in a minute, seconds"),
+            settings.ANONYMOUS_COMPUTING_SECONDS_PER_MINUTE,
+            settings.TOKEN_COMPUTING_SECONDS_PER_MINUTE,
+        ),
+        (_("submissions a minute"), settings.SUBMISSIONS_PER_MINUTE, settings.TOKEN_SUBMISSIONS_PER_MINUTE),
+        (_("days that a run is kept"), settings.RETENTION_DAYS_ANONYMOUS, settings.RETENTION_DAYS_TOKEN),
+    ]
+    said = [(name, f"{alone:,}", "–" if token is None else f"{token:,}") for name, alone, token in rows]
+    return {"rows": said}
+
+
+def citation(shelf: Book, state: Mapping[str, str]) -> dict[str, Any]:
+    return {"release": release()}
+
+
 CONTEXTS: Mapping[str, Callable[[Book, Mapping[str, str]], dict[str, Any]]] = {
+    "citation": citation,
     "glossary": glossary,
+    "limits": limits,
     "misconceptions": misconceptions,
     "references": references,
 }

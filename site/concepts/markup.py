@@ -53,7 +53,7 @@ ENDS = {
 }
 ASK_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 CONTAINERS = ("figure", "symbols", "check", "list", "question", "wrong", "note")
-LISTS = ("glossary", "misconceptions", "references")
+LISTS = ("citation", "glossary", "limits", "misconceptions", "references")
 MAX_ANCHOR = 6  # words of a claim that make its anchor
 
 

@@ -41,6 +41,7 @@ PAGES = (
     "flash-attention",
     "misconceptions",
     "timeline",
+    "about",
 )
 
 

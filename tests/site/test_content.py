@@ -439,3 +439,20 @@ def test_what_is_wrong_is_found_by_words(client: Client, find: str, found: set[s
         assert set(re.findall(r'id="of-([a-z-]+)"', html)) == found
     assert ("None has all of these words" in html) == (found == set())
     assert "<b>" not in html
+
+
+def test_the_limits_are_those_of_this_server(client: Client, settings: pytest.FixtureRequest) -> None:
+    settings.RUN_BUDGET_ANONYMOUS, settings.RETENTION_DAYS_TOKEN = 17, 1234  # type: ignore[attr-defined]
+    html = client.get("/en/concepts/about/").content.decode()
+    rows = re.findall(r'<th scope="row">(.*?)</th><td class="num">(.*?)</td><td class="num">(.*?)</td>', html)
+    limits = {name: (alone, token) for name, alone, token in rows}
+    assert limits["time of a run, seconds"] == ("17", "120")
+    assert limits["days that a run is kept"] == ("90", "1,234")
+    assert limits["runs a minute"] == ("120", "–")
+
+
+def test_the_program_is_cited_with_its_release(client: Client) -> None:
+    from workers.release import release
+
+    html = client.get("/en/concepts/about/").content.decode()
+    assert f"version = {{{release()['version']}" in html
