@@ -43,6 +43,8 @@ FACT = re.compile(r"\{fact:([a-z0-9-]+)\}")
 LINK = re.compile(r"\[\[([a-z0-9-]+)(?:\|([^\]\n]+))?\]\]")
 TERM = re.compile(r"\[\[~([a-z0-9-]+)(?:\|([^\]\n]+))?\]\]")
 CLOSES = re.compile(r"[.,;:?!)’”]+")
+# A space between a number and its unit.
+UNIT = re.compile(r"(?<=\d) (?=(?:%|[KMGT]i?B(?:/s)?|T?FLOP(?:/s)?|TF/s|GFLOP|[mµn]?s|W)(?![\w-]))")
 CITE = re.compile(r"\[@([a-z0-9-]+)\]")
 ENDS = {
     "figure": "</figcaption></figure>\n",
@@ -231,14 +233,14 @@ def _resolve(tokens: Sequence[Token], context: Context) -> None:
 
 
 def _keep_together(items: Sequence[Token]) -> None:
-    """A browser may break a line after any formula, even before the comma that follows it; and before a %."""
+    """A browser may break a line after any formula, even before the comma that follows; and before a unit."""
     for formula, after in pairwise(items):
         if formula.type == "math_inline" and after.type == "text" and (sign := CLOSES.match(after.content)):
             formula.meta["html"] = f'<span class="unbroken">{formula.meta["html"]}{sign[0]}</span>'
             after.content = after.content[len(sign[0]) :]
     for item in items:
         if item.type == "text":
-            item.content = item.content.replace(" %", "\u00a0%")
+            item.content = UNIT.sub("\u00a0", item.content)
 
 
 def _read_asks(tokens: Sequence[Token], context: Context, env: Any) -> None:

@@ -319,10 +319,11 @@ def test_a_name_without_a_bracket_keeps_off_what_follows() -> None:
 
 def test_punctuation_stays_in_the_line_of_its_formula(tmp_path: Path) -> None:
     path = tmp_path / "a-page.md"
-    path.write_text(GOOD.replace("Words.", "As $x$, then $y$).\n\nAnd $z$ is 3 % of it. [@vaswani2017]"))
+    text = "As $x$, then $y$).\n\nAnd $z$ is 3 % of 24 GB. 5 bits. [@vaswani2017]"
+    path.write_text(GOOD.replace("Words.", text))
     html = html_of(load_page(path, {"a-page": Entry("a-page", "A page", True)}))
     assert re.findall(r'<span class="unbroken"><math.*?</math>([^<]*)</span>', html) == [",", ")."]
-    assert "is 3\u00a0% of" in html
+    assert "is 3\u00a0% of 24\u00a0GB. 5 bits" in html
 
 
 @pytest.mark.parametrize("latex", [r"\foo", r"x\bar y\baz", r"\frac{1}", r"\begin{matrix}"])
