@@ -32,6 +32,7 @@ PAGES = (
     "memory-hierarchy",
     "positions",
     "rope",
+    "long-context",
     "kv-cache",
     "decode-bandwidth",
     "kv-compression",

@@ -74,12 +74,17 @@ WANTED = {
         "E7": r"sinusoidal.*rises the first Transformer.*learned.*no vector BERT.*T5 bias.*600 tokens.*"
               r"LLaMA, Qwen.*ALiBi.*flat.*BLOOM.*MPT.*none.*Jamba",
     },
-    "long-context": {"E8": r"interpolation", "E9": r"82,68\d", "E10": r"YaRN", "E11": r"dynamic"},
     "quadratic": {
         "F1": r"4n2d for the pairs and 24nd2 for the rest.*from n=6d on",
         "F2": r"FlashAttention none in the result; all n2 operations.*a window of w keys, n·w pairs"
               r".*a state of fixed size",
         "K8": r"Up to some 8,000 tokens an exact kernel.*13\.3 %.*At 131,072 tokens it could save 71\.1 %",
+    },
+    "long-context": {
+        "E8": r"Position interpolation.*position 8,191 stands where 1,023\.9 did",
+        "E9": r"10,000 to 82,685.*17 still meet new angles",
+        "E10": r"pair 20\.9 to 45\.0.*1\.208 for.*1\.459",
+        "E11": r"Dynamic NTK.*larger base.*window.*Is 128K free",
     },
     "memory-hierarchy": {
         "H1": r"four transfers, 128 MiB of the 130", "H2": r"108 × 192 KB = 20\.25 MiB.*19 TB/s",

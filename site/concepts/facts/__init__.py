@@ -51,6 +51,7 @@ from concepts.facts import (  # noqa: E402, F401  (register their facts)
     gpt_bert,
     kv_cache,
     kv_compression,
+    long_context,
     masks,
     memory_hierarchy,
     multi_head,

@@ -111,11 +111,19 @@ class Number(Control[float]):
         if nearest != value:
             return self._instead(nearest, text, _("%(text)s is outside %(low)s to %(high)s."))
         if self.is_whole and value != round(value):
-            return self._instead(round(value), text, _("%(text)s is not a whole number."))
+            return self._instead(self._step(value), text, _("%(text)s is not a whole number."))
+        if self.is_whole and value != self._step(value):
+            told = _("%(text)s is not one of %(low)s, %(next)s and so on to %(high)s.")
+            return self._instead(self._step(value), text, told)
         return Reading(self.kind(value), plain(value + 0.0))
 
+    def _step(self, value: float) -> float:
+        """The nearest value that the box can be stepped to."""
+        return self.low + round((value - self.low) / self.step) * self.step
+
     def _instead(self, value: float, text: str, problem: str) -> Reading[float]:
-        words = problem % {"text": brief(text), "low": show(self.low, 3), "high": show(self.high, 3)}
+        limits = {"low": self.low, "high": self.high, "next": self.low + self.step}
+        words = problem % {"text": brief(text), **{name: show(one, 3) for name, one in limits.items()}}
         told = _("%(problem)s The figure shows %(value)s.") % {"problem": words, "value": show(value)}
         return Reading(self.kind(value), text[:40], {"": told})
 
