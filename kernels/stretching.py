@@ -7,8 +7,8 @@ stretched (``kernels.rope``). That is what Chen et al. (2023, arXiv 2306.15595, 
 arXiv 2309.00071, §3.2) reason with. It says what is unlike the training, not how well a model copes with it.
 
 **Scores.** As a function of the distance t, a score is a(t) = Σ cᵢ cos tωᵢ + dᵢ sin tωᵢ, whose coefficients
-are made by query and key. Figure 2 of Chen et al. fits them by least squares to random scores at the distances
-0 … L − 1: the fit is tame there and may be anything beyond. ``fit`` does the same, with a price on the square
+are made by query and key. Figure 2 of Chen et al. fits them by least squares to random scores at the
+distances 0 … L − 1: the fit is tame there and may be anything beyond. ``fit`` does the same, with a price on the square
 of each coefficient (a ridge), without which the answer is a matter of rounding.
 """
 
@@ -70,7 +70,7 @@ def waves(distances: Array, rope: Rope, dim: int) -> Array:
 
 
 def fit(seed: int, price: float, dim: int, base: float, length: int) -> Array:
-    """Coefficients [dim] of a score that comes near to random numbers (normal) at the distances 0 … length − 1.
+    """Coefficients [dim] of a score that comes near to random numbers at the distances 0 … length − 1.
 
     They minimise Σ (a(t) − yₜ)² + price · Σ c², for a price above 0.
     """

@@ -1,4 +1,4 @@
-"""The page on longer texts: its figures against formulas written out, the lab's answer, the numbers it says."""
+"""The page on longer texts: its figures against formulas written out, the lab, the numbers that it says."""
 
 import math
 from typing import Any
@@ -100,8 +100,9 @@ def test_the_lab_takes_the_widest_head() -> None:
 
 def test_a_score_is_tame_in_training_and_wild_beyond() -> None:
     found = WILD.data({})["largest"]
-    assert found["pi"] < 1 < 1000 < found["beyond"]
+    assert found["pi"] < 1
     assert found["training"] < 1
+    assert found["beyond"] > 1000
     tamed = WILD.data({"price": "1"})["largest"]
     assert tamed["beyond"] < 10
     assert "up to 4,095 one is 1.09" in WILD.render({}, LINKS)

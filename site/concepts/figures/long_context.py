@@ -367,8 +367,8 @@ class Wild(Plotted):
         words = {key: show_power(value) for key, value in self.largest(values).items()}
         return (
             _(
-                "Up to 2,047 tokens away no score is larger than %(training)s; up to 4,095 one is %(beyond)s. With"
-                " positions halved none is larger than %(pi)s."
+                "Up to 2,047 tokens away no score is larger than %(training)s; up to 4,095 one is %(beyond)s."
+                " With positions halved none is larger than %(pi)s."
             )
             % words
         )
