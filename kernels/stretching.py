@@ -8,8 +8,8 @@ arXiv 2309.00071, §3.2) reason with. It says what is unlike the training, not h
 
 **Scores.** As a function of the distance t, a score is a(t) = Σ cᵢ cos tωᵢ + dᵢ sin tωᵢ, whose coefficients
 are made by query and key. Figure 2 of Chen et al. fits them by least squares to random scores at the
-distances 0 … L − 1: the fit is tame there and may be anything beyond. ``fit`` does the same, with a price on the square
-of each coefficient (a ridge), without which the answer is a matter of rounding.
+distances 0 … L − 1: the fit is tame there and may be anything beyond. ``fit`` does the same, with a price on
+the square of each coefficient (a ridge), without which the answer is a matter of rounding.
 """
 
 from __future__ import annotations

@@ -236,8 +236,8 @@ class Stretch(Explorable):
             return told % words
         return (
             _(
-                "%(slow)d of %(pairs)d pairs do not turn once within %(length)s tokens. In a text of %(n)s tokens"
-                " as trained, %(plain)d meet new angles; with PI %(pi)d, with NTK-aware scaling"
+                "%(slow)d of %(pairs)d pairs do not turn once within %(length)s tokens. In a text of %(n)s"
+                " tokens as trained, %(plain)d meet new angles; with PI %(pi)d, with NTK-aware scaling"
                 " %(ntk)d, with YaRN %(yarn)d."
             )
             % words
