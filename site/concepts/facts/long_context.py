@@ -1,6 +1,7 @@
 """Numbers of the page on longer texts."""
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,9 @@ from kernels.spec.rope import BETA_FAST, BETA_SLOW, ORIGINAL
 from kernels.stretching import omegas
 
 STRETCH, WILD = FIGURES
-USUAL = {one.name: one.usual for one in STRETCH.controls}  # a head of Llama 2, and a text of 8 times 4,096
+USUAL: dict[str, Any] = {
+    one.name: one.usual for one in STRETCH.controls
+}  # a head of Llama 2, and a text of 8 times 4,096
 LENGTH, FACTOR, DIM, BASE = (USUAL[name] for name in ("length", "s", "d", "b"))
 PLACE = 8191  # of the query in the example by hand
 
@@ -63,9 +66,10 @@ def score(way: str, position: int) -> float:
     return float(np.cos(angle(way, position)))
 
 
-for name, *where in (("training", "plain", LENGTH - 1), ("far", "plain", PLACE), ("pi", "pi", PLACE)):
-    fact(f"long-hand-{name}", ".1f")(partial(in_degrees, *where))
-    fact(f"long-hand-{name}-score", ".3f")(partial(score, *where))
+PLACES = {"training": ("plain", LENGTH - 1), "far": ("plain", PLACE), "pi": ("pi", PLACE)}
+for name, (way, position) in PLACES.items():
+    fact(f"long-hand-{name}", ".1f")(partial(in_degrees, way, position))
+    fact(f"long-hand-{name}-score", ".3f")(partial(score, way, position))
 
 
 @fact("long-hand-place", ",.1f")
@@ -161,7 +165,7 @@ def dynamic_factor() -> float:
     return of_pair("plain", -1) / of_pair("dynamic", -1)
 
 
-def llama31() -> dict[str, float]:
+def llama31() -> dict[str, Any]:
     config = models()["llama-3.1-8b"].config
     scaling = config["rope_scaling"]
     return {
@@ -180,7 +184,7 @@ def llama_unturned() -> int:
 
 @fact("long-llama-longer", ".0f")
 def llama_longer() -> float:
-    return llama31()["n"] / llama31()["length"]
+    return float(llama31()["n"] / llama31()["length"])
 
 
 @fact("long-llama-beyond", ".0f")
