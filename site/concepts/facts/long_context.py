@@ -75,7 +75,7 @@ for name, (way, position) in PLACES.items():
 @fact("long-hand-place", ",.1f")
 def place() -> float:
     """Where PI puts the query."""
-    return PLACE / FACTOR
+    return float(PLACE / FACTOR)
 
 
 @fact("long-near", ".3f")
@@ -131,7 +131,7 @@ def yarn_divided() -> int:
 
 @fact("long-middle-turns", ".1f")
 def middle_turns() -> float:
-    return LENGTH * of_pair("plain", MIDDLE) / (2 * np.pi)
+    return float(LENGTH * of_pair("plain", MIDDLE) / (2 * np.pi))
 
 
 @fact("long-middle-paper", ".2f")
