@@ -135,9 +135,13 @@ def _holding(whole: Index, question: Question) -> list[int]:
     asked = [full_text.Asked(tuple(each.whole), each.prefix) for each in question.wanted if each.words]
     if not asked:
         return []
-    full_text.keep(whole.digest, (each.weights for each in whole.entries))
+    _keep(whole)
     every = full_text.holding(whole.digest, asked) if len(asked) == len(question.wanted) else []
     return every or full_text.holding(whole.digest, asked, every=False)
+
+
+def _keep(whole: Index) -> None:
+    full_text.keep(whole.digest, (each.weights for each in whole.entries))
 
 
 def _order(found: Sequence[Hit]) -> list[str]:
@@ -160,8 +164,7 @@ def warm() -> None:
     def make() -> None:
         try:
             for code, _name in settings.LANGUAGES:
-                whole = index(code)
-                full_text.keep(whole.digest, (each.weights for each in whole.entries))
+                _keep(index(code))
         except Exception:
             log.exception("the search index was not made ahead")
         finally:

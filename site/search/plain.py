@@ -13,25 +13,9 @@ INVISIBLE = re.compile("[\u2061-\u2064\u200b\u00ad]")
 RAISED = str.maketrans("0123456789⊤T−-′", "⁰¹²³⁴⁵⁶⁷⁸⁹ᵀᵀ⁻⁻′")
 SINGLE = re.compile(r"√?[\w.,∞ᵀ′⁰¹²³⁴⁵⁶⁷⁸⁹]+|−[\w∞]+")
 SIGN = re.compile(r"(^|[(,=≤≥<>∈→] ?) ?([−+]) ")  # of a number, and not between two
-BLOCKS = frozenset(
-    {
-        "p",
-        "li",
-        "dt",
-        "dd",
-        "td",
-        "th",
-        "tr",
-        "div",
-        "figcaption",
-        "pre",
-        "summary",
-        "ul",
-        "ol",
-        "dl",
-        "table",
-    }
-)
+BLOCKS = frozenset({
+    "p", "li", "dt", "dd", "td", "th", "tr", "div", "figcaption", "pre", "summary", "ul", "ol", "dl", "table",
+})  # fmt: skip
 # What is not read on: a term's meaning stands in the glossary, and an answer is for who asks for it.
 SKIPPED = {"term-means"}
 FOLDED = {"question"}

@@ -67,7 +67,7 @@ class Vocabulary:
                 one.words.setdefault(joined, EXACT)
                 other.words.setdefault(joined, EXACT)
         corrected = {each.typed.lower(): each.corrected for each in wanted if each.corrected}
-        row = [corrected.get(word.tokens[0], word.tokens[0]) for word in words.read(text)]
+        row = [corrected.get(word.tokens[0], word.tokens[0]) for word in words.iterate(text)]
         phrase = f" {' '.join(row)} "
         return Question(wanted, words.name(phrase, self.language), phrase if len(row) > 1 else "")
 

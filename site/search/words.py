@@ -39,8 +39,9 @@ class Word:
     tokens: tuple[str, ...]
 
 
-@lru_cache(maxsize=8192)  # all texts of the site, since extracts are made of what was found
+@lru_cache(maxsize=8192)
 def read(text: str) -> tuple[Word, ...]:
+    """Of a text of the site, from which extracts will be made. What is typed is not kept: see `iterate`."""
     return tuple(iterate(text))
 
 
@@ -52,8 +53,9 @@ def iterate(text: str) -> Iterator[Word]:
 
 def content(text: str, language: str) -> Sequence[Word]:
     """The words that say something, or all if none does."""
+    every = list(iterate(text))
     stopwords = STOPWORDS.get(language, frozenset())
-    return [each for each in read(text) if each.tokens[0] not in stopwords] or read(text)
+    return [each for each in every if each.tokens[0] not in stopwords] or every
 
 
 def name(text: str, language: str) -> str:
@@ -73,9 +75,8 @@ def _tokens(piece: str) -> tuple[str, ...]:
         parts = parts if all(len(part) > 2 for part in parts) else []
     elif all(part.isdigit() for part in parts):
         parts = []  # thousands, set apart
-    return (
-        tuple(dict.fromkeys([whole, *(part[:LONGEST] for part in parts if len(part) > 1)])) if whole else ()
-    )
+    found = [whole, *(part[:LONGEST] for part in parts if len(part) > 1)]
+    return tuple(dict.fromkeys(found)) if whole else ()
 
 
 def _folded(part: str) -> str:
