@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from concepts.figures import Links, dials, lineplot, parts
+from concepts.figures import Links, dials, grids, lineplot, parts
 from concepts.figures.controls import Menu, Number, Text
 from concepts.figures.dials import Dial, Hand
 from concepts.figures.explorable import Explorable, Values
@@ -195,7 +195,7 @@ class Stretch(Explorable):
             "d": values["d"],
             "n": f"{values['n']:,}",
         }
-        return parts.listing(caption, heads, rows)
+        return grids.framed(parts.listing(caption, heads, rows), caption)
 
     def dial(self, values: Values, way: str) -> SafeString:
         """The pair on its circle: inside how far it turns in the text, outside how far it did in training."""
