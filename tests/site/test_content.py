@@ -457,3 +457,11 @@ def test_the_program_is_cited_with_its_release(client: Client) -> None:
 
     html = client.get("/en/concepts/about/").content.decode()
     assert f"version = {{{release()['version']}" in html
+
+
+@EVERY_PAGE
+def test_a_link_has_words_that_can_be_heard(page: Page) -> None:
+    """A formula alone is not read out as the name of a link."""
+    for link in re.findall(r"<a [^>]*>(.*?)</a>", html_of(page), re.DOTALL):
+        words = re.sub(r"<math.*?</math>|<[^>]+>", "", link, flags=re.DOTALL)
+        assert words.strip(), link
