@@ -82,15 +82,14 @@ class Utilisation(Explorable):
             (
                 one.title,
                 format_html("{}", one.gpu.title),
-                parts.bar(one.shares[1]),
-                f"{between(one.shares, 100, 1)} %",
+                format_html("{}<b>{} %</b>", parts.bar(one.shares[1]), between(one.shares, 100, 1)),
                 between(one.teras),
                 format_html("{}", one.source),
             )
             for one in self.shown(values)
         ]
         caption = _("Of the peak of dense matrices, in as many bits: as reported, the best of each paper")
-        heads = ("", _("GPU"), "", _("of the peak"), _("TFLOP/s"), _("source"))
+        heads = ("", _("GPU"), _("of the peak"), _("TFLOP/s"), _("source"))
         return format_html(
             '<div class="tight utilisation" role="region" tabindex="0" aria-label="{}">{}</div>',
             caption,
