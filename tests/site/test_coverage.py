@@ -95,13 +95,15 @@ WANTED = {
         "H5": r"above 11\.09 is infinite.*above 88\.72", "H6": r"merged in any order.*block.*5\.93.*0\.94",
     },
     "flash-attention": {
-        "H3": r"scores and weights are made, used and dropped there, and never written.*a second time, from.*recomputation.*no key at all",
+        "H3": r"scores and weights are made, used and dropped there, and never written.*a second time, from"
+              r".*recomputation.*no key at all",
         "H7": r"1 the MLPerf 1\.1 record 1\.15.*1 existing programs 3 .*2 version 1 1\.7–3\.0"
               r".*2 standard PyTorch 3–10.*3 version 2 1\.5–2\.0.*4 cuDNN 9\.13 up to 1\.3",
         "H8": r"said 740 TFLOP/s.*it says 840 \(85 %\) and 1\.3.*1,613 TFLOP/s, “71 %”",
         "H9": r"66\.6 to 75\.2 GFLOP.*40\.3 to 4\.4 GB, 9\.2 times less.*41\.7 to 7\.3 ms"
               r".*not bit for bit.*In float32, 8 % of the outputs are equal to the last bit",
-        "H10": r"with sdpa_kernel\(SDPBackend\.FLASH_ATTENTION\):.*is now an error.*forces FlashAttention.*FutureWarning in 2\.13",
+        "H10": r"with sdpa_kernel\(SDPBackend\.FLASH_ATTENTION\):.*is now an error"
+               r".*forces FlashAttention.*FutureWarning in 2\.13",
         "H11": r"Ampere, Ada and Hopper GPUs, in float16 or bfloat16, with heads of at most 256",
     },
     "kv-cache": {
@@ -124,9 +126,9 @@ WANTED = {
         "G5": r"kv1 kv1 kv1 kv1 kv2 kv2 kv2 kv2.*layer by layer.*group the queries before the product",
     },
     "kv-compression": {
-        "F8": r"off by 9\.1 %.*off by 38 %.*is b\+32/g bits a number.*4 bits, g=32 5 40 5 GiB.*e4m3.*KIVI leaves them"
-              r".*StreamingLLM\): the newest and the first 4 stay.*H2O: half.*SnapKV: when.*gives up FP8.*MQA, GQA, MLA"
-              r".*CLA.*Sharing prefixes.*Paged attention.*offload",
+        "F8": r"off by 9\.1 %.*off by 38 %.*is b\+32/g bits a number.*4 bits, g=32 5 40 5 GiB.*e4m3"
+              r".*KIVI leaves them.*StreamingLLM\): the newest and the first 4 stay.*H2O: half.*SnapKV: when"
+              r".*gives up FP8.*MQA, GQA, MLA.*CLA.*Sharing prefixes.*Paged attention.*offload",
     },
     "inference-memory": {"F9": r"16\.06 GB.*16\.60 GB\. A 24 GB card holds that"},
 }  # fmt: skip
