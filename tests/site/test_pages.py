@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import brotli
 import pytest
 from django.contrib.staticfiles import finders
+from django.http import HttpResponse
 from django.test import Client
 from django.urls import reverse
 
@@ -47,15 +49,35 @@ class Tags(HTMLParser):
         return [attrs[name] for _, attrs in self.tags if name in attrs]
 
 
-def get(client: Client, address: str) -> Tags:
-    response = client.get(address)
+@cache
+def served(address: str) -> HttpResponse:
+    """A page, which depends on nothing but its address: made once for all that is asked of it."""
+    response = Client().get(address)
     assert response.status_code == 200, address
-    return Tags(response.content.decode())
+    return response
+
+
+def html_of(address: str) -> str:
+    return served(address).content.decode()
+
+
+@cache
+def tags_of(address: str) -> Tags:
+    return Tags(html_of(address))
+
+
+@cache
+def compressed(name: str) -> int:
+    """Bytes of a static file as it is served."""
+    path = finders.find(name)
+    assert path, f"{name} is not there"
+    raw = Path(path).read_bytes()
+    return len(raw) if name.endswith(".woff2") else len(brotli.compress(raw))
 
 
 @EVERY_PAGE
-def test_no_inline_style_script_or_handler(client: Client, address: str) -> None:
-    page = get(client, address)
+def test_no_inline_style_script_or_handler(address: str) -> None:
+    page = tags_of(address)
     assert page.inline == []
     assert "style" not in [tag for tag, _ in page.tags]
     names = {name for _, attrs in page.tags for name in attrs}
@@ -63,18 +85,18 @@ def test_no_inline_style_script_or_handler(client: Client, address: str) -> None
 
 
 @EVERY_PAGE
-def test_nothing_is_loaded_from_elsewhere(client: Client, address: str) -> None:
-    for tag, attrs in get(client, address).tags:
+def test_nothing_is_loaded_from_elsewhere(address: str) -> None:
+    for tag, attrs in tags_of(address).tags:
         loaded = attrs.get("src") or (attrs.get("href") if tag in ("link", "use", "image") else "")
         assert not loaded or loaded.startswith("/"), (tag, loaded)
-    policy = client.get(address)["Content-Security-Policy"]
+    policy = served(address)["Content-Security-Policy"]
     assert "unsafe" not in policy
     assert "http" not in policy
 
 
 @EVERY_PAGE
-def test_ids_are_unique_and_references_to_them_hold(client: Client, address: str) -> None:
-    page = get(client, address)
+def test_ids_are_unique_and_references_to_them_hold(address: str) -> None:
+    page = tags_of(address)
     ids = page.all("id")
     assert sorted(set(ids)) == sorted(ids)
     for name in ("for", "aria-labelledby", "aria-describedby"):
@@ -83,8 +105,8 @@ def test_ids_are_unique_and_references_to_them_hold(client: Client, address: str
 
 
 @EVERY_PAGE
-def test_every_input_has_a_label(client: Client, address: str) -> None:
-    page = get(client, address)
+def test_every_input_has_a_label(address: str) -> None:
+    page = tags_of(address)
     labels = set(page.all("for"))
     for tag, attrs in page.tags:
         # A slider that only moves the number box beside it is for pointers: nobody else is told of it.
@@ -94,39 +116,32 @@ def test_every_input_has_a_label(client: Client, address: str) -> None:
 
 
 @EVERY_PAGE
-def test_a_page_says_its_language_title_and_purpose(client: Client, address: str) -> None:
-    html = client.get(address).content.decode()
+def test_a_page_says_its_language_title_and_purpose(address: str) -> None:
+    html = html_of(address)
     assert '<html lang="en"' in html
     assert re.search(r'<meta name="description" content="[^"]{40,}"', html)
     assert html.count("<h1") == 1
     assert 'class="skip" href="#content"' in html
 
 
-def test_titles_are_unique(client: Client) -> None:
-    titles = [
-        re.findall(r"<title>(.*?)</title>", client.get(a).content.decode())[0]
-        for a in ADDRESSES
-        if "?" not in a
-    ]
+def test_titles_are_unique() -> None:
+    titles = [re.findall(r"<title>(.*?)</title>", html_of(a))[0] for a in ADDRESSES if "?" not in a]
     assert len(set(titles)) == len(titles)
 
 
 @EVERY_PAGE
-def test_static_files_exist_and_stay_within_the_budget(client: Client, address: str) -> None:
+def test_static_files_exist_and_stay_within_the_budget(address: str) -> None:
     """Everything that a first visit loads, compressed as it is served: 150 KB in all, 30 KB of script."""
-    page = get(client, address)
+    page = tags_of(address)
     files = {
         path.removeprefix("/static/")
         for path in page.all("src") + page.all("href")
         if path.startswith("/static/")
     }
     fonts = {f"fonts/{path.name}" for path in (ROOT / "static" / "fonts").glob("*.woff2")}
-    sizes = {"": len(brotli.compress(client.get(address).content, quality=5))}
+    sizes = {"": len(brotli.compress(served(address).content, quality=5))}
     for name in files | fonts:
-        path = finders.find(name)
-        assert path, f"{name} is not there"
-        raw = Path(path).read_bytes()
-        sizes[name] = len(raw) if name.endswith(".woff2") else len(brotli.compress(raw))
+        sizes[name] = compressed(name)
     assert sum(sizes.values()) <= 150_000, sizes
     assert sum(size for name, size in sizes.items() if name.endswith(".js")) <= 30_000, sizes
 
@@ -221,6 +236,7 @@ import django
 from django.conf import settings
 settings.STORAGES["staticfiles"] = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
 django.setup()
+from django.http import HttpResponse
 from django.test import Client
 assert Client(SERVER_NAME="localhost").get("/en/concepts/by-hand/").status_code == 200
 print(*sorted({"torch", "triton"} & sys.modules.keys()))
