@@ -6,14 +6,13 @@ It stands here and not in `api/`, since that floor knows nothing of the pages ab
 from typing import Any
 
 from django.urls import reverse
-from django.utils.translation import get_language
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.openapi import closed, component, described, problems
 from api.views import ApiView
-from concepts.pages import Page, Source, book
+from concepts.pages import Page, Source, current_book
 
 SLUGS = {"type": "array", "items": {"type": "string"}}
 ConceptSource = component(
@@ -66,7 +65,7 @@ class ConceptsView(ApiView):
         responses={200: Concepts, **problems(401)},
     )
     def get(self, request: Request) -> Response:
-        pages = book(get_language() or "en").pages.values()
+        pages = current_book().pages.values()
         return Response({"concepts": [described_page(page, request) for page in pages]})
 
 

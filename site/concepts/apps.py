@@ -13,6 +13,9 @@ class ConceptsConfig(AppConfig):
         """Load the book where pages are served: a mistake in it stops the start, not a reader."""
         command = sys.argv[1] if len(sys.argv) > 1 else ""
         if "celery" not in sys.argv[0] and command not in QUICK_COMMANDS:
+            from django.conf import settings
+
             from concepts.pages import book
 
-            book("en")
+            for code, _name in settings.LANGUAGES:
+                book(code)

@@ -11,11 +11,11 @@ from django.template.loader import render_to_string
 from django.utils.html import strip_tags
 from django.utils.translation import gettext as _
 
+from concepts.figures.controls import MAX_FIND
 from concepts.pages import Book, Claim, Entry, Source, sources
 from workers.release import release
 
 FIND = "find"  # the parameter
-MAX_FIND = 60  # characters
 MEBIBYTE = 2**20
 TEX = re.compile(r"<annotation.*?</annotation>", re.DOTALL)
 
@@ -36,9 +36,9 @@ class Wrong:
     claims: tuple[Claim, ...]
 
 
-def render(name: str, shelf: Book, state: Mapping[str, str]) -> str:
-    """The listing as HTML."""
-    return render_to_string(f"concepts/lists/{name}.html", CONTEXTS[name](shelf, state))
+def render(name: str, shelf: Book, state: Mapping[str, str], home: str) -> str:
+    """The listing as HTML; `home` is the address of the page that it is on."""
+    return render_to_string(f"concepts/lists/{name}.html", {"home": home, **CONTEXTS[name](shelf, state)})
 
 
 def glossary(shelf: Book, state: Mapping[str, str]) -> dict[str, Any]:

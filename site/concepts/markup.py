@@ -387,6 +387,3 @@ def _split(html: str, context: Context) -> list[Piece]:
         else:
             pieces.append(piece)
     return pieces
-
-
-__all__ = ["Check", "Context", "Heading", "Listing", "Piece", "Slot", "Symbol", "Term", "plain", "render"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 from django.conf import settings
-from django.utils.translation import override
+from django.utils.translation import get_language, override
 
 from classroom.checks import library
 from concepts import strict
@@ -195,6 +195,11 @@ def book(language: str) -> Book:
         return load(folder, language)
 
 
+def current_book() -> Book:
+    """The book in the language of the request."""
+    return book(get_language() or settings.LANGUAGE_CODE)
+
+
 def load(folder: Path, language: str) -> Book:
     written = frozenset(path.stem for path in folder.glob("*.md"))
     terms = load_terms(folder / "glossary.yaml")
@@ -310,6 +315,6 @@ def _check_front(path: Path, front: Any, text: str, listed: Mapping[str, Entry])
 
 def _count_words(pieces: list[Piece]) -> int:
     html = " ".join(piece for piece in pieces if isinstance(piece, str))
-    html = re.sub(r'<span class="term-means".*?</span>', "", html)
+    html = MEANS.sub("", html)
     html = re.sub(r"<math.*?</math>", "x", html, flags=re.DOTALL)
     return len(re.sub(r"<[^>]+>", " ", html).split())

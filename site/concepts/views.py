@@ -19,14 +19,10 @@ from concepts import asks, lists
 from concepts.asks import Ask
 from concepts.figures import Figure, Links, registry
 from concepts.markup import Check, Listing, Piece
-from concepts.pages import Book, Page, book
+from concepts.pages import Page, current_book
 
 FIGURES = registry()
 CACHED_QUERY = 500  # characters; longer states are rendered each time
-
-
-def current_book() -> Book:
-    return book(get_language() or "en")
 
 
 def origin_of(request: HttpRequest) -> str:
@@ -91,13 +87,13 @@ def _page(slug: str) -> Page:
 def _place(request: HttpRequest, piece: Piece, state: Mapping[str, str], page: Page) -> str:
     if isinstance(piece, str):
         return piece
+    home = reverse("concepts:concept", args=[page.slug])
     if isinstance(piece, Ask):
-        home = reverse("concepts:concept", args=[page.slug])
         return asks.render(piece, state, home, carried(page, state, but=piece.field))
     if isinstance(piece, Listing):
-        return lists.render(piece.name, current_book(), state)
+        return lists.render(piece.name, current_book(), state, home)
     if isinstance(piece, Check):
-        return embed.render(request, piece.slug, piece.case, reverse("concepts:concept", args=[page.slug]))
+        return embed.render(request, piece.slug, piece.case, home)
     return render_figure(piece.figure, piece.part, state, page, origin_of(request))
 
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from django.test import Client
 
-from concepts import pages
+from concepts import lists, pages
 from concepts.errors import ContentError
 from concepts.facts import FACTS
+from concepts.markup import LISTS
 from concepts.maths import MathsError, to_mathml
 from concepts.pages import CONTENT, Entry, Page, book, load_page, sources
 
@@ -408,6 +409,12 @@ def test_the_references_list_every_source_once_and_who_cites_it(client: Client) 
         assert key in entries
 
 
+def test_every_list_that_a_page_may_have_can_be_made() -> None:
+    assert set(LISTS) == set(lists.CONTEXTS)
+    for name in LISTS:
+        assert lists.render(name, BOOK, {}, "/here/").strip()
+
+
 def test_a_list_that_there_is_not_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a-page.md"
     path.write_text(GOOD.replace("Words.", "::: list numbers\n:::"))
@@ -439,6 +446,12 @@ def test_what_is_wrong_is_found_by_words(client: Client, find: str, found: set[s
     if found is not None:
         assert set(re.findall(r'id="of-([a-z-]+)"', html)) == found
     assert ("None has all of these words" in html) == (found == set())
+    if found is not None:  # how many is said where it stays while what is found is exchanged
+        count = html.count('<article class="wrong"')
+        told = re.search(r'id="claims-count" role="status">(\d+) claims?</p>\s*<div class="claims"', html)
+        assert told
+        assert int(told[1]) == count
+    assert 'hx-get="/en/concepts/misconceptions/"' in html  # without the words of before
     assert "<b>" not in html
 
 

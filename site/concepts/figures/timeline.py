@@ -228,9 +228,9 @@ class Timeline(Table[Event]):
 
     def page_of(self, row: Event) -> SafeString:
         """Its name, which leads to its page where that is written."""
-        from concepts.pages import book  # the book holds this figure
+        from concepts.pages import current_book  # the book holds this figure
 
-        if row.page in book("en").pages:
+        if row.page in current_book().pages:
             place = reverse("concepts:concept", args=[row.page])
             return format_html('<a href="{}">{}</a>', place, row.name)
         return format_html("{}", row.name)

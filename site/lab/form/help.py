@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.urls import reverse
-from django.utils.translation import get_language
 from django.utils.translation import gettext_lazy as _
 
-from concepts.pages import book
+from concepts.pages import current_book
 
 
 @dataclass(frozen=True)
@@ -182,7 +181,7 @@ CONCEPTS_OF_ENGINES = {
 
 def concept(slug: str) -> Concept | None:
     """The page of a concept, where it is written."""
-    page = book(get_language() or "en").pages.get(slug) if slug else None
+    page = current_book().pages.get(slug) if slug else None
     return Concept(page.title, reverse("concepts:concept", args=[slug])) if page else None
 
 
