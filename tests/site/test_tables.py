@@ -174,8 +174,10 @@ def test_words_that_no_row_has(words: str) -> None:
 
 def test_the_sentence_says_the_ends() -> None:
     opened = MODELS.sentence(MODELS.data({})["values"])
-    assert opened == "47 rows, by cache of a token: from GPT-3 175B (4,608) to Mamba 2.8B (0)."
-    assert GPUS.sentence(GPUS.data({"sort": "memory"})["values"]).startswith("9 rows, by memory: from V100")
+    assert opened == "47 rows, by cache of a token (KiB): from GPT-3 175B (4,608) to Mamba 2.8B (0)."
+    assert GPUS.sentence(GPUS.data({"sort": "memory"})["values"]).startswith(
+        "9 rows, by memory (GB): from V100"
+    )
 
 
 def test_a_picture_has_a_bar_for_each_row_of_the_column_that_it_is_sorted_by() -> None:
@@ -183,6 +185,9 @@ def test_a_picture_has_a_bar_for_each_row_of_the_column_that_it_is_sorted_by() -
     bars = [float(width) for width in re.findall(r'<rect x="[^"]*" y="[^"]*" width="([\d.]+)"', svg)]
     known = [one["bandwidth"] for one in rows(GPUS, sort="bandwidth", down="1")]
     assert bars == pytest.approx([320 * value / known[0] for value in known], abs=0.06)
+    assert ">bandwidth (GB/s)</text>" in svg
+    drawn = re.findall(r'text-anchor="end"[^>]*>([^<]+)<', MODELS.svg({}))
+    assert drawn == [one["name"] for one in rows(MODELS)]
 
 
 # -- the text ------------------------------------------------------------------------------------------------

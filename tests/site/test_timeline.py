@@ -78,6 +78,12 @@ def test_it_opens_in_the_order_of_time_and_shows_a_thread() -> None:
     }  # fmt: skip
 
 
+def test_its_picture_has_the_date_of_every_paper() -> None:
+    svg = FIGURE.svg({})
+    for event in EVENTS:
+        assert re.search(rf">{re.escape(event.name)}</text>.*?>{event.date}</text>", svg), event.name
+
+
 def test_months_between_papers() -> None:
     assert FACTS["timeline-to-flash"].text == str((2022 - 2017) * 12 + 5 - 6)
     assert FACTS["timeline-mqa-gqa"].text == str((2023 - 2019) * 12 + 5 - 11)

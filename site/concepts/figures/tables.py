@@ -23,7 +23,6 @@ Key = float | str | None
 IN_ORDER = "given"  # the order of the table itself
 SENTENCE = 24  # characters from which a cell is as wide as a sentence needs
 BAR, LINE, NAMES = 320.0, 20.0, 190.0  # of the picture: the longest bar, a line, room for names
-MOST_BARS = 24
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,11 @@ class Column(Generic[Row]):
         if key is None:
             return "–"
         return key if isinstance(key, str) else number(key)
+
+    @property
+    def title(self) -> str:
+        """Its label with its unit, where there is no room below it."""
+        return f"{self.label} ({self.note})" if self.note else str(self.label)
 
 
 def number(value: float) -> str:
@@ -163,7 +167,7 @@ class Table(Explorable, Generic[Row]):
             return _("%(count)s.") % {"count": count}
         return _("%(count)s, by %(column)s: from %(first)s (%(low)s) to %(last)s (%(high)s).") % {
             "count": count,
-            "column": column.label,
+            "column": column.title,
             "first": self.named(known[0]),
             "low": column.cell(known[0]),
             "last": self.named(known[-1]),
@@ -179,18 +183,20 @@ class Table(Explorable, Generic[Row]):
         }
 
     def picture(self, values: Values) -> str:
-        """Bars of the column that it is sorted by, or else of the first that has numbers."""
-        rows = self.rows(values)[:MOST_BARS]
+        """Bars of the column that it is sorted by, or else of the first that has numbers; where none has, the
+        words of the first."""
+        rows = self.rows(values)
         numeric = [one for one in self.columns if any(is_number(one.key(row)) for row in rows)]
         chosen = self.sorted_by(values)
-        column = chosen if chosen in numeric else (numeric[0] if numeric else None)
-        drawn = [] if column is None else list(self._bars(column, rows))
+        column = chosen if chosen in numeric else next(iter(numeric), self.columns[0])
         height = LINE * (2 + max(len(rows), 1))
-        title = format_html(
-            '<text x="8" y="22" font-weight="600" fill="#1e1a24">{}</text>', column.label if column else ""
-        )
+        title = format_html('<text x="8" y="22" font-weight="600" fill="#1e1a24">{}</text>', column.title)
         return parts.drawing(
-            NAMES + BAR + 110, height, self.sentence(values), parts.join([title, *drawn]), size=12
+            NAMES + BAR + 110,
+            height,
+            self.sentence(values),
+            parts.join([title, *self._bars(column, rows)]),
+            size=12,
         )
 
     def _bars(self, column: Column[Row], rows: Sequence[Row]) -> list[SafeString]:
