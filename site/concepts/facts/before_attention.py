@@ -4,9 +4,8 @@ import math
 
 from concepts.facts import fact
 from concepts.figures.before_attention import FIGURES, alignment, slopes
-from concepts.figures.explorable import values_of
 
-PATHS, ALIGNMENT = (values_of(figure.read({})) for figure in FIGURES)
+PATHS, ALIGNMENT = (figure.usual for figure in FIGURES)
 TOKENS = int(PATHS["tokens"])
 FOUND = alignment(ALIGNMENT["sharpness"], ALIGNMENT["by"])
 VECTOR, BITS, VOCABULARY = 1000, 16, 30_000

@@ -18,7 +18,7 @@ MIB = 1024**2
 
 
 def opened(**changed: object) -> dict[str, object]:
-    return {one.name: one.usual for one in TILES.controls} | changed
+    return TILES.usual | changed
 
 
 @fact("flash-steps", "d")
@@ -70,7 +70,7 @@ for rows in (64, 128):
 
 
 def by_hand() -> Rebuilt:
-    return BACKWARD.rebuilt({one.name: one.usual for one in BACKWARD.controls})
+    return BACKWARD.rebuilt(BACKWARD.usual)
 
 
 @fact("flash-lse", ".4f")
@@ -99,7 +99,7 @@ for key in (1, 2, 3):
 
 
 def bits(what: str, **changed: object) -> float:
-    found = BITS.found({one.name: one.usual for one in BITS.controls} | changed)
+    found = BITS.found(BITS.usual | changed)
     return float(getattr(found, what))
 
 

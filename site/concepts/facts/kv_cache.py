@@ -1,7 +1,6 @@
 """Numbers of the page on the cache of keys and values."""
 
 from functools import partial
-from typing import Any
 
 from concepts.facts import fact
 from concepts.figures.kv_cache import FIGURES, KIB, anew, cached, fields_of
@@ -16,12 +15,7 @@ LENGTH = 4096
 CARDS = 2 * 80 * GB  # of the accelerators that the weights of Llama 2 70B fit on
 
 
-def _opened(figure: Any) -> dict[str, Any]:
-    """The values that a figure opens with."""
-    return {one.name: one.usual for one in figure.controls}
-
-
-WORDS = STEP.controls[0].usual[: _opened(STEP)["step"]]
+WORDS = STEP.controls[0].usual[: STEP.usual["step"]]
 
 
 @fact("kv-step-without", "d")
@@ -75,7 +69,7 @@ def token_of(slug: str, kv: int | None = None) -> int:
     """Bytes of a token in 16 bits; `kv`: with other heads of keys and values than the model has."""
     one = fields_of(slug)
     fields = {"layers": one.layers, "kv": kv or one.kv, "width": one.width}
-    return CALCULATOR.token(_opened(CALCULATOR) | fields)
+    return CALCULATOR.token(CALCULATOR.usual | fields)
 
 
 def _kib(slug: str, kv: int | None = None) -> float:

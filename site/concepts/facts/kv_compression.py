@@ -17,18 +17,13 @@ LENGTH = 131_072  # tokens
 KIB = 2**10
 
 
-def _opened(figure: Any, **changed: Any) -> dict[str, Any]:
-    """The values that a figure opens with, some of them changed."""
-    return {one.name: one.usual for one in figure.controls} | changed
-
-
 # -- by hand -------------------------------------------------------------------------------------------------
 
 EXAMPLES = {"hand": FOUR.controls[0].usual, "outlier": [[*FOUR.controls[0].usual[0][:3], 5.5]]}
 
 
 def _hand(name: str, wanted: str) -> Any:
-    values = _opened(FOUR, x=EXAMPLES[name])
+    values = FOUR.usual | {"x": EXAMPLES[name]}
     found, row = FOUR.numbers(values), np.array(EXAMPLES[name][0])
     if wanted == "codes":
         return tuple(str(code) for code in found["codes"])
@@ -59,7 +54,7 @@ def sixteen() -> int:
 
 @fact("kvc-bytes", ",")
 def in_four_bits() -> int:
-    return int(BITS.numbers(_opened(BITS))["bytes"])
+    return int(BITS.numbers(BITS.usual)["bytes"])
 
 
 WAYS: dict[str, float] = {
@@ -104,7 +99,7 @@ def both() -> float:
 
 
 def _error(rounded: str = "both", **changed: str) -> float:
-    return float(100 * BITS.numbers(_opened(BITS, **changed))["errors"][rounded])
+    return float(100 * BITS.numbers(BITS.usual | changed)["errors"][rounded])
 
 
 fact("kvc-kivi", ".1f")(_error)
@@ -121,7 +116,7 @@ fact("kvc-8", ".1f")(partial(_error, bits="8"))
 
 
 def _kept(asks: str) -> dict[str, Any]:
-    values = _opened(FIGURE, asks=asks)
+    values = FIGURE.usual | {"asks": asks}
     return ways(asks, values["budget"], values["sinks"], int(values["pool"]))
 
 

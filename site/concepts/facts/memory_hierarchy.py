@@ -22,7 +22,7 @@ MIB = 1024**2
 
 def opened(**changed: object) -> tuple[Moved, Moved]:
     """What the figure shows, one operation after another and in tiles."""
-    return TRAFFIC.both({one.name: one.usual for one in TRAFFIC.controls} | changed)
+    return TRAFFIC.both(TRAFFIC.usual | changed)
 
 
 @fact("memory-scores", ",.0f")

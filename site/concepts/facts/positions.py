@@ -71,4 +71,4 @@ def gpt2_rows() -> int:
 @fact("positions-reach", "d")
 def reach() -> int:
     """Tokens before its own segment that the last one hears of in the figure."""
-    return SEGMENTS.before({one.name: one.usual for one in SEGMENTS.controls})
+    return SEGMENTS.before(SEGMENTS.usual)

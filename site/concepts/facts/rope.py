@@ -13,7 +13,7 @@ from kernels.sizing.models import models
 from kernels.spec.model import Rope
 
 ROTATION = FIGURES[0]
-USUAL = {one.name: one.usual for one in ROTATION.controls}
+USUAL = ROTATION.usual
 
 # -- the figure as the page opens with it --------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from concepts.figures.scoring import FIGURES, KEYS, QUERY, W_K, W_Q, costs, ever
 from kernels.scoring.softness import gap_needed, leading_weight
 
 MATCHES, COSTS = FIGURES
-USUAL = {one.name: one.usual for one in MATCHES.controls}
+USUAL = MATCHES.usual
 FOUND = every_score(USUAL)
 COST = costs(*(int(one.usual) for one in COSTS.controls))
 HIDDEN = W_Q @ np.array(QUERY[0]) + W_K @ np.array(KEYS[0])

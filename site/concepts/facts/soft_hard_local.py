@@ -3,11 +3,10 @@
 import numpy as np
 
 from concepts.facts import fact
-from concepts.figures.explorable import values_of
 from concepts.figures.soft_hard_local import FIGURES, SOFT, drawn, views
 from kernels.scoring.hard import reinforce
 
-HARD, WINDOW = (values_of(figure.read({})) for figure in FIGURES)
+HARD, WINDOW = (figure.usual for figure in FIGURES)
 DRAWN = drawn(HARD["draws"], HARD["seed"], HARD["constant"])
 VIEWS = views(WINDOW["centre"], WINDOW["reach"])
 HALVES, REWARDS = np.array([[0.5, 0.5]]), np.array([[11.0, 9.0]])

@@ -11,7 +11,7 @@ from concepts.facts import fact
 from concepts.figures.sqrt_dk import FIGURES, LAYERS, SURE, spreads
 from kernels.scoring.softness import gap_needed, largest_weights, leading_weight, score_deviation
 
-USUAL = {one.name: one.usual for one in FIGURES[0].controls}
+USUAL = FIGURES[0].usual
 RAW, SCALED, _BY_D = spreads(int(USUAL["d"]), int(USUAL["draw"]))
 COINS = Counter(abs(sum(signs)) for signs in product((1, -1), repeat=4))
 
@@ -24,7 +24,7 @@ def many() -> np.ndarray:
 
 @fact("sqrt-d", ".0f")
 def usual_d() -> float:
-    return USUAL["d"]
+    return float(USUAL["d"])
 
 
 @fact("sqrt-raw-deviation", ".2f")

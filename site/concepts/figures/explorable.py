@@ -98,6 +98,11 @@ class Explorable:
     def svg(self, params: Mapping[str, str]) -> str:
         return self.picture(values_of(self.read(params)))
 
+    @property
+    def usual(self) -> dict[str, Any]:
+        """The values that the page opens with."""
+        return {one.name: one.usual for one in self.controls}
+
     # --- Its pieces ----------------------------------------------------------------------------
 
     def read(self, params: Mapping[str, str]) -> Readings:

@@ -157,11 +157,6 @@ class FitChecker(Explorable):
         ),
     )
 
-    @property
-    def usual(self) -> dict[str, Any]:
-        """The values that the page opens with."""
-        return {one.name: one.usual for one in self.controls}
-
     def read(self, params: Mapping[str, str]) -> Readings:
         """As they are typed, but for cards that cannot share the model's heads evenly."""
         readings = dict(super().read(params))

@@ -9,7 +9,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from concepts.figures import Links, parts
+from concepts.figures import Links, grids, parts
 from concepts.figures.controls import Choice
 from concepts.figures.explorable import Explorable, Values
 from concepts.figures.online_softmax import drawn
@@ -91,9 +91,7 @@ class Utilisation(Explorable):
         caption = _("Of the peak of dense matrices, in as many bits: as reported, the best of each paper")
         heads = ("", _("GPU"), _("of the peak"), _("TFLOP/s"), _("source"))
         return format_html(
-            '<div class="tight utilisation" role="region" tabindex="0" aria-label="{}">{}</div>',
-            caption,
-            parts.listing(caption, heads, rows),
+            '<div class="utilisation">{}</div>', grids.framed(parts.listing(caption, heads, rows), caption)
         )
 
     def sentence(self, values: Values) -> str:
