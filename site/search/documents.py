@@ -14,6 +14,7 @@ from api.catalog.views import document
 from classroom import recipes, statements
 from classroom.checks import library
 from concepts.asks import Ask
+from concepts.figures import numerics
 from concepts.pages import Book, Page, Source, book
 from kernels.sizing import gpus, models
 from lab.sources import model as sources
@@ -28,6 +29,7 @@ REFERENCES = "references"
 LISTED: Mapping[str, Callable[[], tuple[str, ...]]] = {
     "models": lambda: tuple(model.title for model in models.models().values()),
     "gpus": lambda: tuple(gpu.title for gpu in gpus.gpus().values()),
+    "numerics": lambda: tuple(str(trap.title) for trap in numerics.ROWS),
 }
 METHODS = ("get", "post", "put", "patch", "delete")
 SOURCES = "sources"  # the anchor of a page's bibliography, which is shown where nothing else can be

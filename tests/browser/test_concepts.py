@@ -43,6 +43,7 @@ PAGES = (
     "misconceptions",
     "timeline",
     "about",
+    "numerics",
 )
 
 

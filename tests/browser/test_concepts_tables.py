@@ -60,3 +60,16 @@ def test_a_thread_of_the_timeline_and_the_run_of_a_paper(open_page: OpenPage, ja
     )
     page.get_by_role("link", name="Run BigBird").click()
     expect(page.locator("#lab-pattern")).to_have_value("bigbird")
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
+def test_a_kind_of_trap_and_the_run_of_one(open_page: OpenPage, javascript: bool) -> None:
+    page = open_page("/en/concepts/numerics/", width=WIDTHS["phone"], javascript=javascript)
+    page.locator("#numerics").get_by_text("rounding", exact=True).first.click()
+    if not javascript:
+        page.locator("#numerics").get_by_role("button", name="Compute").click()
+    expect(page.locator("#numerics-status")).to_contain_text("2 rows.")
+    expect(page.get_by_role("cell", name="−56")).to_be_attached()
+    page.get_by_role("link", name="Run: A store that wraps").click()
+    expect(page).to_have_url(re.compile("option_kv_dtype=int8"))
+    expect(page.locator("#lab-kv_len")).to_have_value("32")

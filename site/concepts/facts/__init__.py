@@ -55,6 +55,7 @@ from concepts.facts import (  # noqa: E402, F401  (register their facts)
     masks,
     memory_hierarchy,
     multi_head,
+    numerics,
     online_softmax,
     positions,
     projections,
