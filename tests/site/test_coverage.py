@@ -82,9 +82,9 @@ WANTED = {
     },
     "long-context": {
         "E8": r"Position interpolation.*position 8,191 stands where 1,023\.9 did",
-        "E9": r"10,000 to 82,685.*17 still meet new angles",
+        "E9": r"10,000 to 82,685.*17 still meet new angles.*Without further training, NTK-aware",
         "E10": r"pair 20\.9 to 45\.0.*1\.208 for.*1\.459",
-        "E11": r"Dynamic NTK.*larger base.*window.*Is 128K free",
+        "E11": r"Dynamic NTK.*larger base.*window.*Is 128K free\? .*No\. The change of angles costs nothing",
     },
     "memory-hierarchy": {
         "H1": r"four transfers, 128 MiB of the 130", "H2": r"108 × 192 KB = 20\.25 MiB.*19 TB/s",
