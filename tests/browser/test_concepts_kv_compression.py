@@ -22,7 +22,7 @@ def test_a_cache_is_rounded_and_cut_down(open_page: OpenPage, width: int, javasc
         if not javascript:
             page.locator(f"#{figure}").get_by_role("button", name="Compute").click()
 
-    page.get_by_role("link", name="Scale keys within a token").click()
+    page.get_by_role("link", name="Let keys share a scale within a token").click()
     status = page.locator("#fewbits-status")
     expect(status).to_contain_text("both per token: the output is off by 36.1")
     page.locator("#fewbits-bits").get_by_text("8, as FP8").click()
