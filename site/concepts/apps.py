@@ -16,6 +16,8 @@ class ConceptsConfig(AppConfig):
             from django.conf import settings
 
             from concepts.pages import book
+            from concepts.paths import trails
 
             for code, _name in settings.LANGUAGES:
                 book(code)
+                trails(code)

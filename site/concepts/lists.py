@@ -1,7 +1,7 @@
 """What the whole book has, listed on a page of its own: `::: list name` in its text."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import unescape
 from typing import Any
@@ -36,9 +36,12 @@ class Wrong:
     claims: tuple[Claim, ...]
 
 
-def render(name: str, shelf: Book, state: Mapping[str, str], home: str) -> str:
-    """The listing as HTML; `home` is the address of the page that it is on."""
-    return render_to_string(f"concepts/lists/{name}.html", {"home": home, **CONTEXTS[name](shelf, state)})
+def render(
+    name: str, shelf: Book, state: Mapping[str, str], home: str, others: Sequence[tuple[str, str]] = ()
+) -> str:
+    """The listing as HTML; `home` is the address of the page that it is on, `others` are its other parameters."""
+    context = {"home": home, "others": others, **CONTEXTS[name](shelf, state)}
+    return render_to_string(f"concepts/lists/{name}.html", context)
 
 
 def glossary(shelf: Book, state: Mapping[str, str]) -> dict[str, Any]:

@@ -147,7 +147,7 @@ class Book:
         return tuple(entry for entry in entries if source in self.pages[entry.slug].sources)
 
 
-def _yaml(path: Path) -> Any:
+def read_yaml(path: Path) -> Any:
     try:
         return strict.read(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
@@ -164,7 +164,7 @@ def load_sources(path: Path) -> dict[str, Source]:
     """The bibliography, each entry with everything that a page shows of it."""
     found = {}
     lines = path.read_text(encoding="utf-8").split("\n")
-    for key, fields in _yaml(path).items():
+    for key, fields in read_yaml(path).items():
         try:
             found[key] = Source(key=key, **fields)
             _check_source(found[key])
@@ -204,7 +204,7 @@ def load(folder: Path, language: str) -> Book:
     written = frozenset(path.stem for path in folder.glob("*.md"))
     terms = load_terms(folder / "glossary.yaml")
     parts = []
-    for number, part in enumerate(_yaml(folder / "contents.yaml"), 1):
+    for number, part in enumerate(read_yaml(folder / "contents.yaml"), 1):
         entries = tuple(Entry(slug, title, slug in written) for slug, title in part["concepts"].items())
         numeral = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII")[number - 1]
         parts.append(Part(number, numeral, part["title"], part["summary"], entries))
@@ -222,7 +222,7 @@ def load_terms(path: Path) -> dict[str, Term]:
     if not path.is_file():
         return {}
     try:
-        return {slug: Term(slug=slug, **fields) for slug, fields in _yaml(path).items()}
+        return {slug: Term(slug=slug, **fields) for slug, fields in read_yaml(path).items()}
     except TypeError as error:
         raise ContentError(path.name, 1, str(error)) from error
 

@@ -19,6 +19,8 @@ app_name = "concepts"
 urlpatterns = [
     path("", views.home, name="home"),
     path("figure/<slug:name>.<form:form>", views.figure, name="home-figure"),
+    path("paths/", views.paths_page, name="paths"),
+    path("paths/<slug:slug>/", views.path_page, name="path"),
     path("concepts/<slug:slug>/", views.concept, name="concept"),
     path("concepts/<slug:slug>/figure/<slug:name>.<form:form>", views.figure, name="figure"),
 ]

@@ -15,7 +15,7 @@ from django.utils.translation import get_language
 from django.views.decorators.http import require_safe
 
 from classroom.checks import embed
-from concepts import asks, lists
+from concepts import asks, lists, paths
 from concepts.asks import Ask
 from concepts.figures import Figure, Links, registry
 from concepts.markup import Check, Listing, Piece
@@ -46,9 +46,12 @@ def links_of(figure: str, page: Page | None, state: Mapping[str, str], origin: s
 
 
 def carried(page: Page, state: Mapping[str, str], *, but: str) -> tuple[tuple[str, str], ...]:
-    """The states of a page's figures and questions but one: what that one's form must carry along."""
+    """The path that one is on, and the states of a page's figures and questions but one: what that one's form
+    must carry along."""
+    trail = paths.trail_of(state, page, get_language() or "en")
+    way = ((paths.PARAMETER, trail.slug),) if trail else ()
     pairs = [pair for name in sorted(page.figures - {but}) for pair in parse_qsl(FIGURES[name].query(state))]
-    return (*pairs, *(pair for ask in page.asks if ask.field != but for pair in asks.query(ask, state)))
+    return (*way, *pairs, *(pair for ask in page.asks if ask.field != but for pair in asks.query(ask, state)))
 
 
 def state_of(request: HttpRequest) -> dict[str, str]:
@@ -59,19 +62,39 @@ def state_of(request: HttpRequest) -> dict[str, str]:
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
     figure = render_figure("compass", "", state_of(request), None, origin_of(request))
-    return render(request, "concepts/home.html", {"book": current_book(), "figure": figure})
+    shelf = current_book()
+    context = {"book": shelf, "figure": figure, "trails": paths.trails(shelf.language).values()}
+    return render(request, "concepts/home.html", context)
+
+
+@require_safe
+def paths_page(request: HttpRequest) -> HttpResponse:
+    trails = paths.trails(current_book().language).values()
+    return render(request, "concepts/paths.html", {"trails": trails})
+
+
+@require_safe
+def path_page(request: HttpRequest, slug: str) -> HttpResponse:
+    try:
+        trail = paths.trails(current_book().language)[slug]
+    except KeyError:
+        raise Http404(slug) from None
+    return render(request, "concepts/path.html", {"trail": trail})
 
 
 @require_safe
 def concept(request: HttpRequest, slug: str) -> HttpResponse:
     page = _page(slug)
     state = state_of(request)
-    body = "".join(_place(request, piece, state, page) for piece in page.pieces)
     shelf = current_book()
+    trail = paths.trail_of(state, page, shelf.language)
+    body = "".join(_place(request, piece, state, page) for piece in page.pieces)
+    words = paths.along(body, trail) if trail else body
     context = {
         "page": page,
         "part": shelf.parts[page.part - 1],
-        "body": mark_safe(body),  # noqa: S308  (our own Markdown, with HTML off, and escaped figures)
+        "way": paths.place(trail, slug) if trail else None,
+        "body": mark_safe(words),  # noqa: S308  (our own Markdown, with HTML off, and escaped figures)
         "canonical": reverse("concepts:concept", args=[slug]),
     }
     return render(request, "concepts/concept.html", context)
@@ -91,9 +114,9 @@ def _place(request: HttpRequest, piece: Piece, state: Mapping[str, str], page: P
     if isinstance(piece, Ask):
         return asks.render(piece, state, home, carried(page, state, but=piece.field))
     if isinstance(piece, Listing):
-        return lists.render(piece.name, current_book(), state, home)
+        return lists.render(piece.name, current_book(), state, home, carried(page, state, but=""))
     if isinstance(piece, Check):
-        return embed.render(request, piece.slug, piece.case, home)
+        return embed.render(request, piece.slug, piece.case, home, carried(page, state, but=""))
     return render_figure(piece.figure, piece.part, state, page, origin_of(request))
 
 

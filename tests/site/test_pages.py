@@ -21,6 +21,10 @@ from concepts.pages import book
 ADDRESSES = [
     "/en/",
     "/en/?angle=200&length=9",
+    "/en/paths/",
+    "/en/paths/serving-an-llm/",
+    "/en/paths/for-instructors/",
+    "/en/concepts/masks/?path=in-an-hour",
     *(f"/en/concepts/{slug}/" for slug in book("en").pages),
 ]
 EVERY_PAGE = pytest.mark.parametrize("address", ADDRESSES)

@@ -4,7 +4,7 @@ A pure function of the query string, as a figure is: what was typed in is in the
 JavaScript and can be shared; htmx only makes it immediate. What is right is never shown, only what is off.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,9 +82,16 @@ def key(exercise: Exercise, name: str, i: int, j: int) -> str:
 
 
 def render(
-    request: HttpRequest, slug: str, case_name: str, page: str, *, is_fragment: bool = False
+    request: HttpRequest,
+    slug: str,
+    case_name: str,
+    page: str,
+    others: Sequence[tuple[str, str]] = (),
+    *,
+    is_fragment: bool = False,
 ) -> SafeString:
-    """The exercise, as far as the query string has filled it in; `page` is where it stands."""
+    """The exercise, as far as the query string has filled it in; `page` is where it stands, and `others` are
+    the parameters of the rest of that page."""
     exercise = library.exercise(slug, case_name)
     state = {name: str(value) for name, value in request.GET.items()}
     sheet = Sheet.read(exercise, state)
@@ -93,6 +100,7 @@ def render(
         "slug": slug,
         "case": case_name,
         "page": page,
+        "others": others,
         "fragment": reverse("classroom:check", args=[slug]),
         "title": exercise.problem.title,
         "inputs": [array_page(name, array, exercise.case) for name, array in exercise.inputs().items()],

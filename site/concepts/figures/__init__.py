@@ -8,6 +8,7 @@ used without JavaScript. A figure module defines one object with the attributes 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import urlencode
 
 
 class Figure(Protocol):
@@ -49,6 +50,11 @@ class Links:
     #: whether the page also has the part that leads to the lab
     has_run: bool = True
     origin: str = ""
+
+    def address(self, query: str, anchor: str) -> str:
+        """The page with the figure in another state, and all else on it as it is."""
+        whole = "&".join(filter(None, (urlencode(self.others, safe="[],"), query)))
+        return f"{self.page}?{whole}#{anchor}" if whole else f"{self.page}#{anchor}"
 
 
 def registry() -> dict[str, Figure]:

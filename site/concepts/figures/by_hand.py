@@ -256,10 +256,11 @@ class ByHand:
                 )
             )
         return format_html(
-            '<div class="by-hand-inputs">{}</div><div class="figure-controls">'
+            '{}<div class="by-hand-inputs">{}</div><div class="figure-controls">'
             '<input type="hidden" name="cell" value="{},{}" data-cell-input>'
             '<button class="button button-small without-js">{}</button>{}</div>'
             '<p class="figure-status" id="by-hand-status" role="status">{}</p>',
+            parts.carried(links.others),
             parts.join(panels),
             i,
             j,
@@ -278,7 +279,7 @@ class ByHand:
                 query = state.query(
                     cell=_read_cell("", len(changed.get("q", q)), len(changed.get("k", k))), **changed
                 )
-                found.append((f"{links.page}?{query}#by-hand", words))
+                found.append((links.address(query, "by-hand"), words))
 
             if len(q) < MAX_ROWS:
                 link(_("Add a query"), q=[*q, [0.0] * len(q[0])])
@@ -288,7 +289,7 @@ class ByHand:
                 link(_("Add a key and its value"), k=[*k, [0.0] * len(k[0])], v=[*v, [0.0] * len(v[0])])
             if len(k) > 1:
                 link(_("Remove a key"), k=k[:-1], v=v[:-1])
-        found.append((f"{links.page}#by-hand", _("Start again")))
+        found.append((links.address("", "by-hand"), _("Start again")))
         return format_html(
             '<span class="control-links" id="by-hand-rows"{}>{}</span>',
             mark_safe(' hx-swap-oob="true"') if oob else "",
@@ -347,7 +348,7 @@ class _View:
         self.query_heads = [_head("q", _("query"), i) for i in range(1, self.n_q + 1)]
         self.key_heads = [_head("k", _("key"), j) for j in range(1, self.n_k + 1)]
         self.hrefs = {
-            (i, j): f"{links.page}?{state.query(cell=(i, j))}#by-hand"
+            (i, j): links.address(state.query(cell=(i, j)), "by-hand")
             for i in range(1, self.n_q + 1)
             for j in range(1, self.n_k + 1)
         }

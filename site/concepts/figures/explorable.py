@@ -124,8 +124,7 @@ class Explorable:
 
     def address(self, links: Links, values: Values, **changed: Any) -> str:
         """The page with some of the values changed: for links inside the view."""
-        query = urlencode([*links.others, *self._pairs({**values, **changed})], safe="[],")
-        return f"{links.page}?{query}#{self.name}" if query else f"{links.page}#{self.name}"
+        return links.address(urlencode(self._pairs({**values, **changed}), safe="[],"), self.name)
 
     def _pairs(self, values: Values) -> list[tuple[str, str]]:
         return [pair for one in self.controls for pair in one.query(values[one.name])]

@@ -93,6 +93,11 @@ def join(items: Sequence[SafeString]) -> SafeString:
     return mark_safe("".join(items))  # noqa: S308  (made of safe strings)
 
 
+def carried(pairs: Sequence[tuple[str, str]]) -> SafeString:
+    """What a form carries along of the rest of its page."""
+    return format_html_join("", '<input type="hidden" name="{}" value="{}" data-carried>', pairs)
+
+
 def cell(
     text: str,
     *,
