@@ -15,9 +15,11 @@ class ConceptsConfig(AppConfig):
         if "celery" not in sys.argv[0] and command not in QUICK_COMMANDS:
             from django.conf import settings
 
+            from concepts.changes import changes
             from concepts.pages import book
             from concepts.paths import trails
 
             for code, _name in settings.LANGUAGES:
                 book(code)
                 trails(code)
+                changes(code)

@@ -39,7 +39,7 @@ class Wrong:
 def render(
     name: str, shelf: Book, state: Mapping[str, str], home: str, others: Sequence[tuple[str, str]] = ()
 ) -> str:
-    """The listing as HTML; `home` is the address of the page that it is on, `others` are its other parameters."""
+    """The listing as HTML; `home` is the address of its page, `others` are that page's other parameters."""
     context = {"home": home, "others": others, **CONTEXTS[name](shelf, state)}
     return render_to_string(f"concepts/lists/{name}.html", context)
 

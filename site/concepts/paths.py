@@ -1,7 +1,7 @@
 """Ways through the book: pages in an order for somebody, as paths.yaml beside the table of contents has them.
 
-That a reader is on a path is in the address (`?path=slug`) and nowhere else. Links to the other pages of the path
-carry it, and so do the forms of figures and questions; everywhere else it means nothing.
+That a reader is on a path is in the address (`?path=slug`) and nowhere else. Links to the other pages of the
+path carry it, and so do the forms of figures and questions; everywhere else it means nothing.
 """
 
 import re
@@ -113,7 +113,7 @@ def place(trail: Trail, slug: str) -> Place:
 
 
 def along(html: str, trail: Trail) -> str:
-    """A page's text, in which links to other pages of the path, and to other states of this one, stay on it."""
+    """A page's text, whose links to other pages of the path and to other states of itself stay on it."""
 
     def link(found: re.Match[str]) -> str:
         place, slug, query, anchor = found.groups(default="")

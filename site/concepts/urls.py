@@ -1,6 +1,7 @@
 from django.urls import path, register_converter
 
 from concepts import views
+from concepts.changes import Changes
 
 
 class Form:
@@ -19,6 +20,8 @@ app_name = "concepts"
 urlpatterns = [
     path("", views.home, name="home"),
     path("figure/<slug:name>.<form:form>", views.figure, name="home-figure"),
+    path("changes/", views.changes_page, name="changes"),
+    path("changes.atom", Changes(), name="changes-feed"),
     path("paths/", views.paths_page, name="paths"),
     path("paths/<slug:slug>/", views.path_page, name="path"),
     path("concepts/<slug:slug>/", views.concept, name="concept"),

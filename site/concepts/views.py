@@ -12,11 +12,14 @@ from django.urls import reverse
 from django.utils.cache import patch_vary_headers
 from django.utils.safestring import mark_safe
 from django.utils.translation import get_language
+from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_safe
 
 from classroom.checks import embed
-from concepts import asks, lists, paths
+from concepts import asks, described, lists, paths
 from concepts.asks import Ask
+from concepts.card import picture
+from concepts.changes import changes
 from concepts.figures import Figure, Links, registry
 from concepts.markup import Check, Listing, Piece
 from concepts.pages import Page, current_book
@@ -83,6 +86,17 @@ def path_page(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 @require_safe
+def changes_page(request: HttpRequest) -> HttpResponse:
+    return render(request, "concepts/changes.html", {"changes": changes(current_book().language)})
+
+
+@require_safe
+@cache_control(public=True, max_age=86_400)
+def card(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(picture(), content_type="image/png")
+
+
+@require_safe
 def concept(request: HttpRequest, slug: str) -> HttpResponse:
     page = _page(slug)
     state = state_of(request)
@@ -96,6 +110,7 @@ def concept(request: HttpRequest, slug: str) -> HttpResponse:
         "way": paths.place(trail, slug) if trail else None,
         "body": mark_safe(words),  # noqa: S308  (our own Markdown, with HTML off, and escaped figures)
         "canonical": reverse("concepts:concept", args=[slug]),
+        "described": described.script(page, shelf, origin_of(request)),
     }
     return render(request, "concepts/concept.html", context)
 

@@ -2,12 +2,15 @@
 
 from django.conf import settings
 from django.conf.urls.i18n import i18n_patterns
+from django.contrib.sitemaps.views import sitemap
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.urls import include, path
+from django.urls import include, path, reverse
 from django.views.decorators.http import require_safe
 
 from concepts.api import ConceptsView
+from concepts.views import card
+from config.sitemap import Pages
 from search.views import anywhere
 
 PRIVATE = ("lab/runs", "lab/history", "account", "classroom", "hand-in")
@@ -25,6 +28,7 @@ def robots(request: HttpRequest) -> HttpResponse:
         "User-agent: *",
         "Disallow: /api/",
         *(f"Disallow: /{code}/{place}/" for code, _ in settings.LANGUAGES for place in PRIVATE),
+        f"Sitemap: {request.build_absolute_uri(reverse('sitemap'))}",
     ]
     return HttpResponse("\n".join(lines) + "\n", content_type="text/plain")
 
@@ -32,6 +36,8 @@ def robots(request: HttpRequest) -> HttpResponse:
 urlpatterns = [
     path("", root, name="root"),
     path("robots.txt", robots),
+    path("sitemap.xml", sitemap, {"sitemaps": {"pages": Pages}}, name="sitemap"),
+    path("card.png", card, name="card"),
     path("search", anywhere, name="search"),
     path("api/v1/concepts", ConceptsView.as_view(), name="concepts_list"),
     path("api/v1/", include("api.urls")),

@@ -1,4 +1,4 @@
-"""A reader follows a path, with JavaScript and without; what was read is kept by the browser, and forgotten."""
+"""A reader follows a path, with JavaScript and without; what was read is kept by the browser alone."""
 
 import re
 from collections.abc import Callable
@@ -65,3 +65,9 @@ def test_paths_are_for_everyone(open_page: OpenPage, path: str, scheme: str, wid
     page.evaluate("localStorage.setItem('pages-read', '[\"by-hand\", \"masks\"]')")
     page.goto(page.url + path)
     accessible.check(page)
+
+
+def test_a_page_describes_itself_and_no_policy_minds(open_page: OpenPage) -> None:
+    """What the browser complains of fails the test: data in a <script> is no inline script."""
+    page = open_page("/en/concepts/masks/")
+    assert '"@type": "LearningResource"' in page.locator("script[type='application/ld+json']").inner_text()

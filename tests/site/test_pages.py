@@ -32,7 +32,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Tags(HTMLParser):
-    """Every start tag with its attributes, and whether a <script> or <style> has content."""
+    """Every start tag with its attributes, and whether a <script> or <style> has content. JSON-LD is data,
+    in an element whose type is no script."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -43,7 +44,8 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, {name: value or "" for name, value in attrs}))
-        self.inside = tag if tag in ("script", "style") else ""
+        is_data = ("type", "application/ld+json") in attrs
+        self.inside = tag if tag in ("script", "style") and not is_data else ""
 
     def handle_data(self, data: str) -> None:
         if self.inside and data.strip():

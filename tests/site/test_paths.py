@@ -84,7 +84,8 @@ def test_one_can_go_from_page_to_page_to_the_end_and_back(client: Client, trail:
         seen = []
         while address:
             seen.append(address.split("/")[-2])
-            found = {re.search(r'href="([^"]*)"', link)[1] for link in re.findall(rf'<a [^>]*rel="{rel}"[^>]*>', get(client, address))}  # type: ignore[index]  # fmt: skip
+            tags = re.findall(rf'<a [^>]*rel="{rel}"[^>]*>', get(client, address))
+            found = {href for tag in tags for href in links(tag)}
             assert len(found) <= 1  # at the beginning and at the end of a page it is the same
             address = next(iter(found), "")
         return seen
