@@ -44,6 +44,7 @@ PAGES = (
     "timeline",
     "about",
     "numerics",
+    "transformer",
 )
 
 

@@ -54,7 +54,12 @@ WANTED = {
         "L9": r"3,125 .*625 are trees",
     },
     "sdpa-in-code": {"C8": r"dozen lines and nine mistakes"},
-    "transformer": {"A4": r"residual", "D8": r"post", "D9": r"encoder.*decoder", "D11": r"28\.4"},
+    "transformer": {
+        "A4": r"Three were at Google Brain.*did not invent attention.*BERT.*T5.*PaLM.*LLaMA.*Gemini",
+        "D8": r"every sublayer follow add and norm.*x←LN.x\+Sub.*max",
+        "D9": r"Masked self-attention.*Cross-attention.*last layer of the encoder.*Feed-forward network",
+        "D11": r"base 512, 2,048, 8 100,000 12 h 27\.3 big 1,024, 4,096, 16 300,000 3\.5 days 28\.4",
+    },
     "gpt-and-bert": {
         "D10": r"n tokens, n predictions.*15 % of the tokens.*80 %.*10 %.*76\.8.*no parameter changes"
                r".*nothing to design.*no source",
@@ -145,6 +150,11 @@ CORRECTED = {
         "0.79 … 19 %", "two in a thousand", "4,096 … 0.843 … 131,072 … 0.144",
         "The footnote … The text itself", "divide by d when",
     ),
+    "transformer": (
+        "arXiv; ICLR 2015", "Three were at Google Brain … Gomez … Toronto … Polosukhin",
+        "One machine, yes, with eight GPUs … three and a half",
+    ),
+    "long-context": ("fine-tuned",),
     "self-and-cross": ("elf-attention is equivariant", "causal mask … PMP⊤≠M", "its width, dv"),
     "masks": ("no causal mask at all", "True adds 1 and False adds 0", "rounded away"),
     "multi-head": (
@@ -196,7 +206,7 @@ CORRECTED = {
         "16.60 GB or 15.46 GiB", "2.10 GB (1.96 GiB", "22.0 GB … 16 texts … for 2",
     ),
 }  # fmt: skip
-WRITTEN = [BOOK.pages[slug] for slug in WANTED if slug in BOOK.pages]
+WRITTEN = [BOOK.pages[slug] for slug in WANTED]
 
 
 def words_of(page: Page) -> str:

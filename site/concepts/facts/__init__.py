@@ -68,4 +68,5 @@ from concepts.facts import (  # noqa: E402, F401  (register their facts)
     sqrt_dk,
     tables,
     timeline,
+    transformer,
 )

@@ -65,6 +65,8 @@ def registry() -> dict[str, Figure]:
         by_hand,
         compass,
         decode_bandwidth,
+        depth,
+        family,
         fit,
         flash_backward,
         flash_bits,
@@ -96,6 +98,7 @@ def registry() -> dict[str, Figure]:
         soft_hard_local,
         sqrt_dk,
         timeline,
+        transformer,
     )
 
     figures = (
@@ -104,6 +107,8 @@ def registry() -> dict[str, Figure]:
         *before_attention.FIGURES,
         by_hand.FIGURE,
         compass.FIGURE,
+        depth.FIGURE,
+        *family.FIGURES,
         fit.FIGURE,
         flash_backward.FIGURE,
         flash_bits.FIGURE,
@@ -137,6 +142,7 @@ def registry() -> dict[str, Figure]:
         *soft_hard_local.FIGURES,
         *sqrt_dk.FIGURES,
         timeline.FIGURE,
+        transformer.FIGURE,
     )
     found: dict[str, Figure] = {figure.name: figure for figure in figures}
     if len(found) < len(figures):
