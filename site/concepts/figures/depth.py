@@ -18,7 +18,7 @@ from concepts.figures.numbers import show
 from concepts.figures.plotted import Plot
 from kernels.depth import HEADS, TOKENS, WIDTH, Depth, through
 
-DEEPEST = 48
+DEEPEST = 36
 
 
 @lru_cache(maxsize=64)

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 from urllib.parse import urlencode
 
@@ -112,8 +112,13 @@ def shapes(length: int, dtype: str) -> tuple[Shape, ...]:
 
 def _shape(slug: str, length: int, dtype: str) -> Shape:
     model, stored = read_model(slug).model, cache_format(dtype)
-    cache = kv_cache(model, stored, length)
-    return Shape(models()[slug], model, weigh(model), cache.bytes_per_token, cache.bytes)
+    kept = kv_cache(model, stored, length)
+    return Shape(models()[slug], model, weights_of(slug), kept.bytes_per_token, kept.bytes)
+
+
+@cache
+def weights_of(slug: str) -> Weights:
+    return weigh(read_model(slug).model)
 
 
 class ModelTable(Table[Shape]):
