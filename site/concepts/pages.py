@@ -20,7 +20,7 @@ from concepts import strict
 from concepts.asks import Ask
 from concepts.errors import ContentError
 from concepts.figures import registry
-from concepts.markup import Check, Context, Heading, Listing, Piece, Slot, Symbol, Term, plain, render
+from concepts.markup import Check, Context, Heading, Piece, Slot, Symbol, Term, plain, render
 
 CONTENT = Path(__file__).resolve().parent / "content"
 REQUIRED = ("title", "part", "summary", "covers", "sources")
@@ -112,11 +112,6 @@ class Page:
         """What the page says is wrong, in its order."""
         html = "".join(piece for piece in self.pieces if isinstance(piece, str))
         return tuple(Claim(self.slug, *found) for found in CLAIM.findall(html))
-
-    @property
-    def is_listing(self) -> bool:
-        """Whether what it is for is a listing of the whole book."""
-        return any(isinstance(piece, Listing) for piece in self.pieces)
 
     @property
     def has_checks(self) -> bool:

@@ -5,7 +5,8 @@ from dataclasses import replace
 from functools import partial
 
 from concepts.facts import fact
-from concepts.figures.fit import ASIDE, FIGURE, answer, mixer_of
+from concepts.figures.fit import ASIDE, FIGURE, answer
+from concepts.figures.layer_run import mixer_of
 from kernels.sizing.gpus import gpus
 from kernels.sizing.inverse import most_sequences
 from kernels.sizing.kv_cache import kv_cache, token_bytes

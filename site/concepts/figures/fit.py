@@ -17,19 +17,18 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from concepts.figures import Links, grids, listings, parts, stacks
+from concepts.figures import Links, grids, layer_run, listings, parts, stacks
 from concepts.figures.controls import Choice, Menu, Number, Reading
 from concepts.figures.explorable import Explorable, Readings, Values
 from concepts.figures.listings import Line
 from concepts.figures.numbers import show
 from kernels.sizing.gpus import Gpu, gpus
 from kernels.sizing.inverse import MAX_BATCH, MAX_LEN, Fit, divides, longest, most_sequences, which_fit
-from kernels.sizing.layers import Attention, LatentAttention, Mamba, Mixer, Model
+from kernels.sizing.layers import Model
 from kernels.sizing.memory import Workload, per_gpu_parts
 from kernels.sizing.models import models, read_model
 from kernels.sizing.questions import parse_question
 from kernels.sizing.storage import GB, GIB
-from kernels.spec.run import MAX_ELEMENTS
 
 CARDS = ("1", "2", "4", "8")
 MOST_CARDS = int(CARDS[-1])
@@ -41,9 +40,6 @@ STEPS: dict[str, dict[str, Any]] = {
     "all": {"q_len": "len", "logits": "all"},
 }
 JSON_WIDTH = 64  # characters of a line of a command
-RUN_LENGTH = 4096  # tokens of a cache at most, of those that the lab is given
-READ_AT_ONCE = 64  # tokens at most, where a layer reads all of them
-CHANNELS = 32  # of a state-space layer, of as many as it has
 
 
 def question(values: Values) -> dict[str, Any]:
@@ -342,9 +338,7 @@ class FitChecker(Explorable):
 
     def lab(self, values: Values) -> list[tuple[str, str]]:
         """What a layer of the model does for one token, as large as the lab takes it."""
-        mixer = mixer_of(read_model(values["model"]).model)
-        pairs = {"source": "seed", "seed": 1, "batch": 1, "dtype": "float16", **shape_of(mixer, values)}
-        return [(name, str(value)) for name, value in pairs.items()]
+        return layer_run.fields(values["model"], values["n"], values["cache"])
 
 
 EXAMPLES: Sequence[dict[str, Any]] = (
@@ -359,43 +353,6 @@ EXAMPLES: Sequence[dict[str, Any]] = (
     {"model": "gpt-oss-20b", "gpu": "l4", "weights": "own"},
     {"model": "deepseek-v3", "gpu": "h200", "cards": "8", "weights": "own"},
 )
-
-
-def mixer_of(model: Model) -> Mixer:
-    """The first attention of a model, or what it has in its place."""
-    mixers: list[Mixer] = [mixer for layer in model.layers for mixer in layer.mixers]
-    return next((mixer for mixer in mixers if isinstance(mixer, Attention | LatentAttention)), mixers[0])
-
-
-def shape_of(mixer: Mixer, values: Values) -> dict[str, Any]:
-    """The lab's fields: one token that meets the cache of a layer, or a text that is read at once."""
-    tokens = values["n"]
-    if isinstance(mixer, LatentAttention):
-        return {
-            "engine": "mla", "heads": mixer.heads // 4, "q_len": 1, "kv_len": min(tokens, 256),
-            "d_nope": mixer.nope_dim, "d_rope": mixer.rope_dim, "d_c": mixer.kv_rank, "d_v": mixer.v_head_dim,
-        }  # fmt: skip
-    if isinstance(mixer, Mamba):
-        shown = {"engine": "scan", "heads": 1, "q_len": min(tokens, READ_AT_ONCE), "dtype": "float32"}
-        return shown | {"channels": CHANNELS, "states": mixer.state}
-    if not isinstance(mixer, Attention):
-        raise TypeError(f"the lab has no example of {mixer.kind}")
-    shown = {"heads": mixer.heads, "kv_heads": mixer.kv_heads, "head_dim": mixer.head_dim}
-    if not mixer.is_causal:
-        length = min(tokens, READ_AT_ONCE)
-        return {"engine": "flash", "q_len": length, "kv_len": length, **shown}
-    shown |= {"engine": "decode", "q_len": 1, "kv_len": min(tokens, runnable(mixer))}
-    if values["cache"] == "fp8_e4m3":
-        shown["option_kv_dtype"] = values["cache"]
-    return shown
-
-
-def runnable(mixer: Attention) -> int:
-    """How many tokens of a layer the lab takes, of as many as this figure sends."""
-    length = RUN_LENGTH
-    while 2 * length * mixer.kv_heads * mixer.head_dim >= MAX_ELEMENTS:
-        length //= 2
-    return length
 
 
 def command(address: str, body: Mapping[str, Any]) -> list[str]:

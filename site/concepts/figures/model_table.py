@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from concepts.figures import Links, fit
+from concepts.figures import Links, layer_run
 from concepts.figures.controls import Choice, Number
 from concepts.figures.explorable import Values
 from concepts.figures.tables import Column, Table, number, ways
@@ -50,7 +50,7 @@ class Shape:
 
     @property
     def attention(self) -> Attention | LatentAttention | None:
-        first = fit.mixer_of(self.model)
+        first = layer_run.mixer_of(self.model)
         return first if isinstance(first, Attention | LatentAttention) else None
 
     @property
@@ -194,7 +194,7 @@ class ModelTable(Table[Shape]):
     def head(self, row: Shape, links: Links) -> SafeString:
         """Its name asks whether it fits; beneath it, one of its layers in the lab."""
         slug, title = row.named.slug, row.named.title
-        run = urlencode(fit.FIGURE.lab({**fit.FIGURE.usual, "model": slug}), safe="[],")
+        run = urlencode(layer_run.fields(slug), safe="[],")
         return format_html(
             '<a href="{}?model={}#fit">{}</a>{}{}',
             reverse("concepts:concept", args=["inference-memory"]),
