@@ -13,9 +13,7 @@ from kernels.spec.rope import BETA_FAST, BETA_SLOW, ORIGINAL
 from kernels.stretching import omegas
 
 STRETCH, WILD = FIGURES
-USUAL: dict[str, Any] = {
-    one.name: one.usual for one in STRETCH.controls
-}  # a head of Llama 2, and a text of 8 times 4,096
+USUAL = STRETCH.usual  # a head of Llama 2, and a text of 8 times 4,096
 LENGTH, FACTOR, DIM, BASE = (USUAL[name] for name in ("length", "s", "d", "b"))
 PLACE = 8191  # of the query in the example by hand
 
@@ -197,7 +195,7 @@ def llama_beyond() -> float:
 
 # -- a score that nothing held -------------------------------------------------------------------------------
 
-OPENED = WILD.largest({one.name: one.usual for one in WILD.controls})
+OPENED = WILD.largest(WILD.usual)
 
 
 @fact("long-wild-training", ".2f")

@@ -21,7 +21,7 @@ from concepts.figures import Links, parts
 from concepts.figures.controls import Choice, Text
 from concepts.figures.explorable import Values
 from concepts.figures.numbers import show
-from concepts.figures.tables import LINE, NAMES, Column, Table, ways
+from concepts.figures.tables import LINE, NAMES, Column, Table, page_named, ways
 from kernels.traps import TRAPS, Outcome
 from lab.form import presets
 from lab.form.presets.traps import TRAPS as PRESETS
@@ -308,14 +308,7 @@ class Numerics(Table[Trap]):
 
     def head(self, row: Trap, links: Links) -> SafeString:
         """The page that explains it, if that is written; beneath it the report, and runs."""
-        from concepts.pages import book  # the book holds this figure
-
-        name = str(row.title)
-        if row.page in book("en").pages:
-            place = reverse("concepts:concept", args=[row.page])
-            title = format_html('<a href="{}">{}</a>', place, name)
-        else:
-            title = format_html("{}", name)
+        title = page_named(row.page, str(row.title))
         return format_html("{}{}", title, ways(*self.runs_of(row, links), *self.report_of(row)))
 
     def runs_of(self, row: Trap, links: Links) -> list[tuple[str, str, str]]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -219,6 +220,15 @@ class Table(Explorable, Generic[Row]):
             )
             for line, (row, length) in enumerate(zip(rows, sizes, strict=True), 2)
         ]
+
+
+def page_named(slug: str, name: str) -> SafeString:
+    """What a row is of: a link to the page that explains it, where that is written."""
+    from concepts.pages import current_book  # the book holds the tables
+
+    if slug not in current_book().pages:
+        return format_html("{}", name)
+    return format_html('<a href="{}">{}</a>', reverse("concepts:concept", args=[slug]), name)
 
 
 def ways(*links: tuple[str, str, str]) -> SafeString:

@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy
 from concepts.figures import Links
 from concepts.figures.controls import Choice, Text
 from concepts.figures.explorable import Values
-from concepts.figures.tables import Column, Table, ways
+from concepts.figures.tables import Column, Table, page_named, ways
 
 ALL = "all"
 THREADS = {
@@ -224,16 +224,7 @@ class Timeline(Table[Event]):
         """Its page; beneath it where it is cited in full, and a run."""
         references = reverse("concepts:concept", args=["references"])
         paper = f"{references}#ref-{row.key}", _("The paper on %(name)s") % {"name": row.name}, _("paper")
-        return format_html("{}{}", self.page_of(row), ways(paper, *self.run_of(row, links)))
-
-    def page_of(self, row: Event) -> SafeString:
-        """Its name, which leads to its page where that is written."""
-        from concepts.pages import current_book  # the book holds this figure
-
-        if row.page in current_book().pages:
-            place = reverse("concepts:concept", args=[row.page])
-            return format_html('<a href="{}">{}</a>', place, row.name)
-        return format_html("{}", row.name)
+        return format_html("{}{}", page_named(row.page, row.name), ways(paper, *self.run_of(row, links)))
 
     def run_of(self, row: Event, links: Links) -> list[tuple[str, str, str]]:
         if not row.run:

@@ -10,6 +10,8 @@ from django.test import Client
 from django.urls import reverse
 
 from api.models import owner_of
+from classroom import statements
+from classroom.checks import library
 from concepts.pages import book
 from search import documents, finding, plain
 from search.documents import CONCEPT, ENDPOINT, MINE, PAPER, PLACE, PROBLEM, TERM, Document, Passage
@@ -212,7 +214,11 @@ def test_problems_tell_neither_hints_nor_solutions() -> None:
     for hit in documents.documents("en"):
         if hit.kind == PROBLEM:
             text = " ".join(passage.text for passage in hit.passages)
-            assert "Solution" not in text
+            asked = library.problem(hit.names[0])
+            for told in (*asked.hints, asked.solution):
+                said = plain.text(str(statements.to_html(told)))
+                assert said
+                assert said not in text, hit.title
     solution = "def " + "attention"
     assert not [
         hit for hit in hits(find(solution, PROBLEM), PROBLEM) for place in hit.places if "def " in str(place)
