@@ -1,6 +1,7 @@
 """The reader's pages. No view here touches the database."""
 
 import json
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -26,6 +27,8 @@ from concepts.pages import Page, current_book
 
 FIGURES = registry()
 CACHED_QUERY = 500  # characters; longer states are rendered each time
+# What XML may not hold, so that a picture with it would not open, and what turns the text around it about.
+UNSHOWABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
 
 
 def origin_of(request: HttpRequest) -> str:
@@ -58,8 +61,8 @@ def carried(page: Page, state: Mapping[str, str], *, but: str) -> tuple[tuple[st
 
 
 def state_of(request: HttpRequest) -> dict[str, str]:
-    """The query string as a plain mapping (the last value of a repeated name)."""
-    return {key: str(value) for key, value in request.GET.items()}
+    """The query string as a plain mapping (the last value of a repeated name), of what can be shown."""
+    return {key: UNSHOWABLE.sub("", str(value)) for key, value in request.GET.items()}
 
 
 @require_safe

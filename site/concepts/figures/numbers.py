@@ -123,7 +123,8 @@ def _texts_of_json(text: str, most: tuple[int, int]) -> list[list[str]]:
         and 1 <= len(rows) <= most[0]
         and all(isinstance(row, list) and 1 <= len(row) <= most[1] for row in rows)
         and len({len(row) for row in rows}) == 1
-        and all(isinstance(cell, str) for row in rows for cell in row)
+        # What cannot be seen is no number, and half of a character, \ud800, could not even be shown.
+        and all(isinstance(cell, str) and cell.isprintable() for row in rows for cell in row)
     )
     if not good:
         raise ValueError
