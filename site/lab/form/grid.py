@@ -5,6 +5,7 @@ from them. A box may hold anything while somebody types; what is no number is a 
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ SIZES_OF = {
     "v": ("grid_kv_len", "grid_v_dim"),
 }
 NON_FINITE = ("inf", "-inf", "nan")
+HALF = re.compile("[\ud800-\udfff]")  # of a character: JSON can say it, a page cannot show it
 
 Rows = list[list[str]]
 
@@ -120,7 +122,8 @@ def rows_of(text: str) -> Rows | None:
     flat = [item for row in rows for item in row]
     if any(isinstance(item, list | dict) or item is None for item in flat):
         return None
-    return [[str(item) for item in row] for row in rows]
+    texts = [[str(item) for item in row] for row in rows]
+    return None if any(HALF.search(text) for row in texts for text in row) else texts
 
 
 def shown(state: Mapping[str, Any], instead: Mapping[str, str]) -> dict[str, Rows]:

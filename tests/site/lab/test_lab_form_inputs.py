@@ -69,6 +69,12 @@ def test_what_is_typed_into_boxes_is_run_and_is_in_the_link(client):
     assert Run.objects.get().spec["inputs"]["q"] == {"shape": [3, 2], "dtype": "float64", "source": "inline"}
 
 
+def test_half_a_character_has_no_box(client):
+    page = client.get(HOME, dict.fromkeys("qkv", r'[["\ud800", 1]]') | {"source": "grid"})
+    assert page.status_code == 200
+    assert 'name="cell_q_0_0"' in page.content.decode()
+
+
 def test_a_size_that_is_chosen_while_the_grid_is_on_its_way_counts(client):
     """The first request gave way to the second, which comes from a page that still pastes."""
     sent = page_state(client.get(HOME, {"q": "[[5,6],[7,8],[9,1]]"}).content.decode())
