@@ -24,6 +24,7 @@ urlpatterns = [
     path("changes.atom", Changes(), name="changes-feed"),
     path("paths/", views.paths_page, name="paths"),
     path("paths/<slug:slug>/", views.path_page, name="path"),
+    path("concepts/all/", views.whole_book, name="whole"),
     path("concepts/<slug:slug>/", views.concept, name="concept"),
     path("concepts/<slug:slug>/figure/<slug:name>.<form:form>", views.figure, name="figure"),
 ]

@@ -17,7 +17,7 @@ from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_safe
 
 from classroom.checks import embed
-from concepts import asks, described, lists, paths
+from concepts import asks, described, lists, paths, whole
 from concepts.asks import Ask
 from concepts.card import picture
 from concepts.changes import changes
@@ -97,6 +97,12 @@ def changes_page(request: HttpRequest) -> HttpResponse:
 @cache_control(public=True, max_age=86_400)
 def card(request: HttpRequest) -> HttpResponse:
     return HttpResponse(picture(), content_type="image/png")
+
+
+@require_safe
+def whole_book(request: HttpRequest) -> HttpResponse:
+    found = whole.sections(current_book().language)
+    return render(request, "concepts/whole/page.html", {"sections": found})
 
 
 @require_safe

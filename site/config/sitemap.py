@@ -32,7 +32,7 @@ class Pages(Sitemap):  # type: ignore[type-arg]
 
 def addresses(language: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Names of addresses with their arguments."""
-    for name in ("home", "paths", "changes"):
+    for name in ("home", "paths", "changes", "whole"):
         yield f"concepts:{name}", ()
     for slug in book(language).pages:
         yield "concepts:concept", (slug,)
