@@ -465,6 +465,7 @@ def test_a_misconception_is_found_and_seen(open_page: OpenPage, width: int, java
         page.get_by_role("button", name="Find").click()
     claims = page.locator(".claims article")
     expect(claims.first).to_contain_text("so Falcon-180B is MQA")
-    expect(page).to_have_url(re.compile(r"find=falcon(%20|\+)mqa"))
+    expect(page).to_have_url(re.compile(r"/misconceptions/\?find=falcon(%20|\+)mqa$"))
+    expect(page.locator("#claims-count")).to_have_text(re.compile(rf"^{claims.count()} claims?$"))
     claims.first.locator(".wrong-claim a").click()
     expect(page).to_have_url(re.compile("/concepts/mqa-gqa-mla/#wrong-multi-query-true"))
