@@ -45,6 +45,7 @@ PAGES = (
     "about",
     "numerics",
     "transformer",
+    "engines",
 )
 
 

@@ -73,3 +73,19 @@ def test_a_kind_of_trap_and_the_run_of_one(open_page: OpenPage, javascript: bool
     page.get_by_role("link", name="Run: A store that wraps").click()
     expect(page).to_have_url(re.compile("option_kv_dtype=int8"))
     expect(page.locator("#lab-kv_len")).to_have_value("32")
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
+def test_engines_with_a_feature_and_the_run_of_one(open_page: OpenPage, javascript: bool) -> None:
+    page = open_page("/en/concepts/engines/", width=WIDTHS["phone"], javascript=javascript)
+    page.locator("#engines-needs").select_option("delta_rule")
+    if not javascript:
+        page.locator("#engines").get_by_role("button", name="Compute").click()
+    expect(page.locator("#engines-status")).to_contain_text("1 row.")
+    page.locator("#onnx-case-find").fill("neginf")
+    if not javascript:
+        page.locator("#onnx").get_by_role("button", name="Compute").click()
+    expect(page.locator("#onnx-status")).to_contain_text("2 rows.")
+    expect(page.locator("#engines-status")).to_contain_text("1 row.")
+    page.get_by_role("link", name="Run linear").click()
+    expect(page).to_have_url(re.compile("engine=linear"))

@@ -46,6 +46,7 @@ from concepts.facts import (  # noqa: E402, F401  (register their facts)
     before_attention,
     by_hand,
     decode_bandwidth,
+    engines,
     fit,
     flash_attention,
     gpt_bert,

@@ -66,6 +66,8 @@ class Table(Explorable, Generic[Row]):
     extra: Sequence[Control[Any]] = ()
     #: the column that it opens sorted by, and whether from the largest down
     sorted_at_first = (IN_ORDER, False)
+    #: before the names of its parameters, where another table is on its page
+    prefix = ""
     parts = frozenset({""})
 
     @property
@@ -73,9 +75,9 @@ class Table(Explorable, Generic[Row]):
         options = [(IN_ORDER, gettext_lazy("as it stands")), *((one.name, one.label) for one in self.columns)]
         sort, down = self.sorted_at_first
         return (
-            Find("find", gettext_lazy("Rows with these words"), ""),
-            Menu("sort", gettext_lazy("Sorted by"), sort, options),
-            Switch("down", gettext_lazy("from the largest down"), down),
+            Find(f"{self.prefix}find", gettext_lazy("Rows with these words"), ""),
+            Menu(f"{self.prefix}sort", gettext_lazy("Sorted by"), sort, options),
+            Switch(f"{self.prefix}down", gettext_lazy("from the largest down"), down),
             *self.extra,
         )
 
@@ -102,18 +104,18 @@ class Table(Explorable, Generic[Row]):
 
     def rows(self, values: Values) -> Sequence[Row]:
         """Those that are looked for, sorted."""
-        words = values["find"].casefold().split()
+        words = values[f"{self.prefix}find"].casefold().split()
         found = [row for row in self.all_rows(values) if all(self.has(row, word) for word in words)]
         column = self.sorted_by(values)
         if column is None:
-            return found[::-1] if values["down"] else found
+            return found[::-1] if values[f"{self.prefix}down"] else found
         key = column.key
         there = [row for row in found if key(row) is not None]
-        there.sort(key=lambda row: order(key(row)), reverse=values["down"])
+        there.sort(key=lambda row: order(key(row)), reverse=values[f"{self.prefix}down"])
         return [*there, *(row for row in found if key(row) is None)]
 
     def sorted_by(self, values: Values) -> Column[Row] | None:
-        return next((one for one in self.columns if one.name == values["sort"]), None)
+        return next((one for one in self.columns if one.name == values[f"{self.prefix}sort"]), None)
 
     def view(self, values: Values, links: Links) -> SafeString:
         rows = self.rows(values)
@@ -147,14 +149,14 @@ class Table(Explorable, Generic[Row]):
 
     def _column_head(self, column: Column[Row], values: Values, links: Links, is_text: bool) -> SafeString:
         """A link that sorts by it, or the other way round where it is sorted by already."""
-        is_sorted = values["sort"] == column.name
-        down = is_sorted and not values["down"]
-        direction = ' aria-sort="descending"' if values["down"] else ' aria-sort="ascending"'
+        is_sorted = values[f"{self.prefix}sort"] == column.name
+        down = is_sorted and not values[f"{self.prefix}down"]
+        direction = ' aria-sort="descending"' if values[f"{self.prefix}down"] else ' aria-sort="ascending"'
         return format_html(
             '<th scope="col" class="{}"{}><a href="{}">{}</a>{}</th>',
             "text" if is_text else "num",
             SafeString(direction) if is_sorted else "",
-            self.address(links, values, sort=column.name, down=down),
+            self.address(links, values, **{f"{self.prefix}sort": column.name, f"{self.prefix}down": down}),
             column.label,
             format_html(" <small>{}</small>", column.note) if column.note else "",
         )
