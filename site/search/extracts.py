@@ -57,7 +57,7 @@ def extract(text: str, question: Question, language: str) -> SafeString:
 
 
 def _hits(text: str, question: Question, language: str) -> list[Hit]:
-    wanted = {word for each in question.wanted for word in each.words}
+    wanted = {word for each in question.wanted for word in each.marked}
     found = []
     for word in words.read(text):
         forms = (form for token in word.tokens for form in (token, words.stem(token, language)))

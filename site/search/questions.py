@@ -5,7 +5,7 @@ have a letter wrong. What nobody has written stands for those next to it.
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -32,6 +32,11 @@ class Wanted:
     def whole(self) -> list[str]:
         """The words that do not just begin with the prefix."""
         return [word for word in self.words if not self.prefix or not word.startswith(self.prefix)]
+
+    @property
+    def marked(self) -> Collection[str]:
+        """Those that are worth a mark where they stand: of “d”, not every word with that letter first."""
+        return self.words if len(self.prefix) != 1 else [self.prefix, *self.whole]
 
 
 @dataclass(frozen=True)

@@ -240,6 +240,12 @@ def test_the_words_are_marked_where_they_stand(client: Client) -> None:
     assert f'href="{page("masks")}#the-formula"' in found
 
 
+def test_a_letter_marks_no_words_that_begin_with_it(client: Client) -> None:
+    marked = re.findall("<mark>(.*?)</mark>", shown(client, "why divide by sqrt d"))
+    assert {"divide", "√", "d"} <= set(marked)
+    assert not {"do", "does", "did", "decoders", "diag"} & {word.lower() for word in marked}
+
+
 def test_a_correction_is_told(client: Client) -> None:
     assert "“rotery” stands nowhere here; these are results for <b>rotary</b>." in shown(client, "rotery")
     assert "stands nowhere" not in shown(client, "rotary")
