@@ -250,6 +250,8 @@ def test_the_roofs_of_the_chosen_gpus_keep_what_else_was_chosen(client, submit, 
     assert "L4: bound by memory" in text(shown)
     assert "H100 SXM:" not in text(shown)
     roof = shown[shown.index('id="roofline"') :]
+    # An address of its own: to that of the page, with its gpu, what is chosen next would only be added.
+    assert re.search(rf'class="gpu-choice"[^>]* hx-get="/en/lab/runs/{run.pk}/"', roof)
     assert '<input type="hidden" name="head" value="1">' in roof
     head_0 = next(link for link in re.findall(r'href="(\?[^"#]+)', shown) if "head=0" in link)
     assert parse_qs(head_0[1:])["gpu"] == ["l4"]
