@@ -21,6 +21,7 @@ from concepts.pages import book
 ADDRESSES = [
     "/en/",
     "/en/?angle=200&length=9",
+    "/en/changes/",
     "/en/paths/",
     "/en/paths/serving-an-llm/",
     "/en/paths/for-instructors/",
