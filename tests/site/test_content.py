@@ -439,7 +439,7 @@ def test_what_is_wrong_is_listed_from_every_page_and_leads_back_to_it(client: Cl
 @pytest.mark.parametrize(
     ("find", "found"),
     [("three trips", {"memory-hierarchy"}), ("FALCON", {"mqa-gqa-mla", "models"}), ("annotation", set()),
-     ("\x00", set()), ("%", None), ("x" * 500, set()), ("<b>", set())],
+     ("\x00", None), ("%", None), ("x" * 500, set()), ("<b>", set())],
 )  # fmt: skip
 def test_what_is_wrong_is_found_by_words(client: Client, find: str, found: set[str] | None) -> None:
     answer = client.get("/en/concepts/misconceptions/", {"find": find})

@@ -85,6 +85,7 @@ def links(run: Run, request: HttpRequest) -> dict[str, str]:
         return f"{address}?{urlencode(query, doseq=True)}" if query else address
 
     return {
+        "page": to("run"),
         "permalink": request.build_absolute_uri(to("run")),
         "live": to("live", seen=run.status, **chosen),
         "cancel": to("cancel"),

@@ -376,7 +376,7 @@ def test_a_field_links_to_its_concept_once_that_is_written(monkeypatch):
     assert 'href="/en/concepts/by-hand/"' in page[page.index('id="lab-form"') :]
 
     def with_pages(**pages):
-        monkeypatch.setattr(words, "book", lambda _language: type("Book", (), {"pages": pages}))
+        monkeypatch.setattr(words, "current_book", lambda: type("Book", (), {"pages": pages}))
         return Client().get("/en/lab/").content.decode()
 
     assert "/en/concepts/rope/" not in with_pages()
