@@ -13,7 +13,7 @@ from concepts.facts import FACTS
 from concepts.figures import Links, registry
 from concepts.figures import walk as walked
 from concepts.figures.depth import FIGURE as DEPTH
-from concepts.figures.family import MEMBERS
+from concepts.figures.family import HIGH, MEMBERS, WIDE, tree
 from concepts.figures.projections import WIDTH, embedded
 from concepts.figures.transformer import FIGURE as WALK
 from kernels.blocks import EPSILON, Network, Projections
@@ -202,3 +202,15 @@ def test_the_family_is_told_apart_by_the_stacks_that_are_kept() -> None:
     html = FAMILY.render({}, LINKS)
     for one in MEMBERS.values():
         assert one.title in html
+
+
+def test_every_model_hangs_from_the_first_and_none_from_another() -> None:
+    drawn = tree("gemini", dict.fromkeys(MEMBERS, ""))
+    boxes = {block.text: block for block in drawn.blocks if block.kind != "note"}
+    first = boxes.pop("Transformer, 2017")
+    assert len(drawn.wires) == len(boxes) == len(MEMBERS) - 1
+    for wire, box in zip(drawn.wires, boxes.values(), strict=True):
+        x, y = (float(number) for number in re.match(r"M([\d.]+) ([\d.]+)", wire.path).groups())
+        assert first.x <= x <= first.x + WIDE
+        assert first.y <= y <= first.y + HIGH
+        assert wire.end in ((box.x, box.middle[1]), (box.middle[0], box.y))

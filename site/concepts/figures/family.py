@@ -69,7 +69,7 @@ MEMBERS = {
         gettext_lazy("Its report says “Transformer decoders” and little more."),
     ),
 }  # fmt: skip
-COLUMNS = {ENCODER: 4.0, BOTH: 140.0, DECODER: 276.0}
+COLUMNS = {ENCODER: 4.0, BOTH: 140.0, DECODER: 290.0}
 WIDE, HIGH, PITCH, TOP = 124.0, 34.0, 52.0, 30.0
 
 
@@ -146,22 +146,22 @@ def tree(chosen: str, hrefs: dict[str, str]) -> Diagram:
     }
     heads = {ENCODER: _("Encoder"), BOTH: _("Both"), DECODER: _("Decoder")}
     notes = [Block(COLUMNS[kept], 0, WIDE, TOP - 6, text, "note") for kept, text in heads.items()]
-    wires, last = [], dict.fromkeys(COLUMNS, boxes["transformer"])
-    for slug, one in MEMBERS.items():
-        if slug != "transformer":
-            wires.append(descent(last[one.kept], boxes[slug]))
-            last[one.kept] = boxes[slug]
+    first = boxes["transformer"]
+    wires = [descent(first, box) for box in boxes.values() if box is not first]
     height = TOP + PITCH * max(one.row for one in MEMBERS.values()) + HIGH + 6
     return Diagram(COLUMNS[DECODER] + WIDE + 4, height, [*notes, *boxes.values()], wires)
 
 
-def descent(older: Block, younger: Block) -> Wire:
-    """Down, or to the side and down."""
-    end = younger.middle[0], younger.y
-    if older.x == younger.x:
-        return Wire(f"M{end[0]:g} {older.y + HIGH:g}V{end[1] - 5:g}", end, "down")
-    side = older.x if younger.x < older.x else older.x + WIDE
-    return Wire(f"M{side:g} {older.middle[1]:g}H{end[0]:g}V{end[1] - 5:g}", end, "down")
+def descent(first: Block, one: Block) -> Wire:
+    """From the first of all to one of the others, and from none to the next below it: that a model is younger
+    does not mean that it came of the one above."""
+    x, y = one.middle
+    if one.x > first.x:
+        trunk = one.x - 14
+        path = f"M{first.x + WIDE:g} {first.middle[1]:g}H{trunk:g}V{y:g}H{one.x - 5:g}"
+        return Wire(path, (one.x, y), "right")
+    start = f"{x:g} {first.y + HIGH:g}" if one.x == first.x else f"{first.x:g} {first.middle[1]:g}H{x:g}"
+    return Wire(f"M{start}V{one.y - 5:g}", (x, one.y), "down")
 
 
 # -- what the first one took ---------------------------------------------------------------------------------
