@@ -42,6 +42,7 @@ PAGES = (
     "flash-attention",
     "misconceptions",
     "timeline",
+    "debates",
     "about",
     "numerics",
     "transformer",

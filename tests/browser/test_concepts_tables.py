@@ -89,3 +89,16 @@ def test_engines_with_a_feature_and_the_run_of_one(open_page: OpenPage, javascri
     expect(page.locator("#engines-status")).to_contain_text("1 row.")
     page.get_by_role("link", name="Run linear").click()
     expect(page).to_have_url(re.compile("engine=linear"))
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no-javascript"])
+def test_the_measure_and_the_bill_of_the_debates(open_page: OpenPage, javascript: bool) -> None:
+    page = open_page("/en/concepts/debates/", width=WIDTHS["phone"], javascript=javascript)
+    page.locator("#emergence-k").fill("1")
+    if not javascript:
+        page.locator("#emergence").get_by_role("button", name="Compute").click()
+    expect(page.locator("#emergence-status")).to_contain_text("are (k = 1); two powers of ten further, 86")
+    page.get_by_role("link", name="Reckon it").click()
+    expect(page.locator("#training-status")).to_contain_text("for 2.80 million $")
+    page.locator("#emergence-run a").click()
+    expect(page.locator("#lab-heads")).to_have_value("8")

@@ -45,6 +45,7 @@ from concepts.facts import (  # noqa: E402, F401  (register their facts)
     average,
     before_attention,
     by_hand,
+    debates,
     decode_bandwidth,
     engines,
     fit,
