@@ -224,7 +224,7 @@ def test_axe_finds_nothing_in_the_classroom(open_page: OpenPage, scheme: str, wi
                  "classroom/assignments/new"):  # fmt: skip
         page.goto(f"{here}/en/{path}/")
         accessible.check(page)
-    page.get_by_label("Problem").select_option(label="Rotary positions")
+    page.get_by_label("Problem", exact=True).select_option(label="Rotary positions")
     page.get_by_role("button", name="Give it").click()
     page.wait_for_url(re.compile(r"/assignments/(?!new/)\w+/$"))
     assignment = page.url

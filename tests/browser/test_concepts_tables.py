@@ -20,11 +20,13 @@ def test_models_are_found_sorted_and_left_for_the_estimator(
 ) -> None:
     page = open_page("/en/concepts/models/", width=width, javascript=javascript)
     status, first = page.locator("#models-status"), page.locator("#models tbody th").first
-    expect(status).to_contain_text("47 rows, by cache of a token: from GPT-3 175B (4,608)")
+    expect(status).to_contain_text("47 rows, by cache of a token (KiB): from GPT-3 175B (4,608)")
     page.locator("#models-find").fill("falcon")
     if not javascript:
         page.locator("#models").get_by_role("button", name="Compute").click()
-    expect(status).to_contain_text("3 rows, by cache of a token: from Falcon 180B (160) to Falcon 7B (8)")
+    expect(status).to_contain_text(
+        "3 rows, by cache of a token (KiB): from Falcon 180B (160) to Falcon 7B (8)"
+    )
     page.locator("#models").get_by_role("link", name="layers", exact=True).click()
     expect(page).to_have_url(re.compile("find=falcon&sort=layers"))
     expect(status).to_contain_text("3 rows, by layers: from Falcon 7B (32)")

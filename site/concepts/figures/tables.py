@@ -22,6 +22,7 @@ from concepts.figures.numbers import show
 Row = TypeVar("Row")
 Key = float | str | None
 IN_ORDER = "given"  # the order of the table itself
+MANY = 20  # columns from which a sheet of paper has no room for words in one piece
 SENTENCE = 24  # characters from which a cell is as wide as a sentence needs
 BAR, LINE, NAMES = 320.0, 20.0, 190.0  # of the picture: the longest bar, a line, room for names
 
@@ -135,8 +136,9 @@ class Table(Explorable, Generic[Row]):
                 format_html('<tr><td colspan="{}">{}</td></tr>', 1 + len(heads), _("No row has these words."))
             ]
         table = format_html(
-            '<table class="listing long"><caption class="visually-hidden">{}</caption><thead><tr>'
+            '<table class="listing long{}"><caption class="visually-hidden">{}</caption><thead><tr>'
             '<th scope="col">{}</th>{}</tr></thead><tbody>{}</tbody></table>',
+            " many" if len(heads) > MANY else "",
             caption,
             self.first_head(),
             parts.join(heads),

@@ -19,7 +19,7 @@ from lab import heatmap, png
 from lab.heatmap import Kind
 
 PIXELS = 1024  # of a picture, at most, each way
-PREVIEW = 112  # of the one that a page begins with: four of noise are 25 KB, where the whole are a megabyte
+PREVIEW = 96  # of the one that a page begins with: four of noise are 18 KB, where the whole are a megabyte
 TABLE = 16  # rows and columns of the table beside a picture
 CELLS = 8  # up to so many rows and columns a matrix is a table alone
 SIDES = (512, 64, CELLS)  # of the squares that can be looked at, from far to near
