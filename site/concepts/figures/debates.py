@@ -50,7 +50,7 @@ class Training(Explorable):
         return gpu_hours(self.flops(values), gpu, utilisation=values["share"] / 100)
 
     def days(self, values: Values) -> float:
-        return self.hours(values) / values["count"] / 24
+        return float(self.hours(values) / values["count"] / 24)
 
     def dollars(self, values: Values) -> float:
         return float(self.hours(values) * values["price"])
