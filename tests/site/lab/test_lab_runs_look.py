@@ -172,24 +172,24 @@ def test_every_peak_of_what_does_not_fit_stays_visible(monkeypatch):
 
 
 def test_a_large_picture_begins_small(client, submit, finish, seeded):
-    run = finish(submit(inputs=seeded(1, 1, 300, 4), attention={"is_causal": True}))
+    run = finish(submit(inputs=seeded(1, 1, 288, 4), attention={"is_causal": True}))
     shown = page(client, run)
     first, full = re.search(r'src="([^"]*maps/scores.png[^"]*)" data-full="([^"]*)"', shown).groups()
     small, large = (decoded(client.get(html.unescape(address)).content)[0] for address in (first, full))
-    assert large.shape == (300, 300)
-    assert small.shape == (100, 100)
-    assert np.array_equal(small, large.reshape(100, 3, 100, 3).max(axis=(1, 3)))
+    assert large.shape == (288, 288)
+    assert small.shape == (96, 96)
+    assert np.array_equal(small, large.reshape(96, 3, 96, 3).max(axis=(1, 3)))
     assert f'<a class="no-js only-light" href="{full}">The picture in full</a>' in shown
 
 
 @pytest.mark.parametrize("name", ["error", "scores"])
 def test_a_small_picture_loses_no_peak_and_shows_what_is_masked_throughout(name):
-    values = np.random.default_rng(3).uniform(-1, 1, (200, 300))
+    values = np.random.default_rng(3).uniform(-1, 1, (192, 288))
     values[:3, :5] = -np.inf  # one block of 2 × 3, and parts of others
     values[100, 200], values[7, 8] = np.nan, -2.0
     one = maps.drawn(name, "div", values, values.shape)
     small = one.preview().levels
-    assert small.shape == (100, 100)
+    assert small.shape == (96, 96)
     for i, j in np.ndindex(small.shape):
         block = one.levels[2 * i : 2 * i + 2, 3 * j : 3 * j + 3].astype(int)
         seen = block[block != maps.MASKED]
