@@ -8,6 +8,7 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import WIDTHS
 from tests.support import accessible
+from tests.support.settled import settled
 
 pytestmark = pytest.mark.slow
 
@@ -110,6 +111,7 @@ def test_a_mask_is_painted_cell_by_cell_and_keeps_its_paint(
     page.locator("#masks").get_by_label("softmax as it is").check()
     if javascript:  # one stop of the tab key, and arrows from there
         expect(status).to_contain_text("row 1: NaN")
+        settled(page)
         page.locator("#masks-cell-11").focus()
         page.keyboard.press("ArrowDown")
         page.keyboard.press("ArrowRight")

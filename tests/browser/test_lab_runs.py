@@ -9,6 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.browser.conftest import WIDTHS
 from tests.support import accessible
 from tests.support.deployment import Lab
+from tests.support.settled import settled
 
 pytestmark = pytest.mark.slow
 
@@ -92,13 +93,17 @@ def test_the_keyboard_moves_the_cell_and_zooms_to_it(open_page: OpenPage, large:
     expect(box(page, "scores")).to_have_attribute("data-top", "0")
     expect(box(page, "scores")).to_be_focused()
     expect(page).to_have_url(re.compile("zoom=64"))
+    expect(box(page, "scores")).to_have_attribute("data-rows", "64")
+    settled(page)
     page.keyboard.press("ArrowDown")  # out of the square, into the next
     expect(box(page, "scores")).to_have_attribute("data-top", "64")
     expect(box(page, "scores")).to_be_focused()
     expect(page.locator("#cell")).to_contain_text("Query 64 and key 10")
+    settled(page)
     page.keyboard.press("+")
     cell = page.locator('[data-map="weights"] td.lit a')
     expect(cell).to_have_attribute("aria-label", re.compile("^query 64, key 10: "))
+    settled(page)
     page.locator('[data-map="scores"] td.lit a').focus()
     page.keyboard.press("-")
     expect(box(page, "weights")).to_have_attribute("data-rows", "16")
