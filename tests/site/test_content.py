@@ -4,6 +4,7 @@ import re
 import xml.etree.ElementTree as ET
 from html import escape, unescape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -457,8 +458,8 @@ def test_what_is_wrong_is_found_by_words(client: Client, find: str, found: set[s
     assert "<b>" not in html
 
 
-def test_the_limits_are_those_of_this_server(client: Client, settings: pytest.FixtureRequest) -> None:
-    settings.RUN_BUDGET_ANONYMOUS, settings.RETENTION_DAYS_TOKEN = 17, 1234  # type: ignore[attr-defined]
+def test_the_limits_are_those_of_this_server(client: Client, settings: Any) -> None:
+    settings.RUN_BUDGET_ANONYMOUS, settings.RETENTION_DAYS_TOKEN = 17, 1234
     html = client.get("/en/concepts/about/").content.decode()
     rows = re.findall(r'<th scope="row">(.*?)</th><td class="num">(.*?)</td><td class="num">(.*?)</td>', html)
     limits = {name: (alone, token) for name, alone, token in rows}

@@ -57,18 +57,13 @@ def as_attention(model: Model) -> Model:
     return replace(model, layers=tuple(replace(layer, mixers=(attention,)) for layer in model.layers))
 
 
-def layer_params() -> tuple[int, int, int]:
-    """Of Llama 3 8B: a layer's projections, its MLP, its norms."""
-    attention, mlp, width = LLAMA.layers[0].mixers[0], LLAMA.layers[0].mlp, LLAMA.hidden
-    queries, keys = attention.heads * attention.head_dim, attention.kv_heads * attention.head_dim  # type: ignore[union-attr]
-    return 2 * width * (queries + keys), 3 * width * mlp.width, LLAMA.layers[0].norms  # type: ignore[union-attr]
-
+LAYER = weigh(replace(LLAMA, layers=LLAMA.layers[:1])).part_params
 
 say("models", "d", lambda: len(models()))
-say("projections", ",", lambda: layer_params()[0])
-say("mlp", ",", lambda: layer_params()[1])
-say("norms", ",", lambda: layer_params()[2])
-say("layer", ",", lambda: sum(layer_params()))
+say("projections", ",", lambda: LAYER["attention"])
+say("mlp", ",", lambda: LAYER["mlp"])
+say("norms", ",", lambda: LLAMA.layers[0].norms)
+say("layer", ",", lambda: LAYER["attention"] + LAYER["mlp"] + LLAMA.layers[0].norms)
 say("tables", ",", lambda: 2 * LLAMA.vocab * LLAMA.hidden)
 say("params", ",", lambda: weigh(LLAMA).params)
 say("gpt3-token", ",.0f", partial(token_kib, "gpt3"))
