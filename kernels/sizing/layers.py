@@ -7,7 +7,8 @@ elements, windows and lengths are tokens.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,11 @@ class Model:
     embedding_dim: int = 0  # where it differs from `hidden`
     extras: tuple[tuple[str, int], ...] = ()
     context: int | None = None  # tokens that the model was made for
+
+    def with_mixers(self, change: Callable[[Mixer], Mixer]) -> Model:
+        """The same model with other mixers in its layers (those of an encoder stay)."""
+        layers = (replace(layer, mixers=tuple(map(change, layer.mixers))) for layer in self.layers)
+        return replace(self, layers=tuple(layers))
 
     @property
     def attention_heads(self) -> tuple[int, ...]:

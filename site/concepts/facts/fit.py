@@ -10,7 +10,7 @@ from concepts.figures.layer_run import mixer_of
 from kernels.sizing.gpus import gpus
 from kernels.sizing.inverse import most_sequences
 from kernels.sizing.kv_cache import kv_cache, token_bytes
-from kernels.sizing.layers import Attention, Model
+from kernels.sizing.layers import Attention, Mixer, Model
 from kernels.sizing.memory import Workload, memory
 from kernels.sizing.models import read_model
 from kernels.sizing.storage import GB, GIB, SIXTEEN, WEIGHT_FORMATS, cache_format, weight_format
@@ -108,13 +108,10 @@ LLAMA_2 = model_of("llama-2-70b")
 
 def as_mha(model: Model) -> Model:
     """With as many heads of keys and values as of queries."""
-    layers = tuple(
-        replace(layer, mixers=tuple(separate(mixer) for mixer in layer.mixers)) for layer in model.layers
-    )
-    return replace(model, layers=layers)
+    return model.with_mixers(separate)
 
 
-def separate(mixer: object) -> Attention:
+def separate(mixer: Mixer) -> Attention:
     if not isinstance(mixer, Attention):
         raise TypeError("a mixer without heads of keys")
     return replace(mixer, kv_heads=mixer.heads)

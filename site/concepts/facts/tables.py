@@ -6,6 +6,7 @@ from functools import partial
 
 from concepts.facts import fact
 from concepts.figures.gpu_table import cards, chip_mib
+from concepts.figures.layer_run import mixer_of
 from kernels.sizing.gpus import gpus
 from kernels.sizing.kv_cache import kv_cache
 from kernels.sizing.layers import Attention, Mixer, Model
@@ -35,26 +36,15 @@ def cache_gib(model: Model, length: int) -> float:
     return kv_cache(model, HALF, length).bytes / GIB
 
 
-def without_windows(model: Model) -> Model:
-    """With every layer of attention seeing all."""
-    return replace(
-        model,
-        layers=tuple(
-            replace(one, mixers=tuple(opened(mixer) for mixer in one.mixers)) for one in model.layers
-        ),
-    )
-
-
 def opened(mixer: Mixer) -> Mixer:
+    """Without its window."""
     return replace(mixer, window=None) if isinstance(mixer, Attention) else mixer
 
 
 def as_attention(model: Model) -> Model:
-    """With attention in the place of every layer that is none."""
-    attention = next(
-        mixer for layer in model.layers for mixer in layer.mixers if isinstance(mixer, Attention)
-    )
-    return replace(model, layers=tuple(replace(layer, mixers=(attention,)) for layer in model.layers))
+    """With its first attention in the place of whatever its layers have."""
+    attention = mixer_of(model)
+    return model.with_mixers(lambda _mixer: attention)
 
 
 LAYER = weigh(replace(LLAMA, layers=LLAMA.layers[:1])).part_params
@@ -73,7 +63,7 @@ say("llama-2-70b-params", ".2f", lambda: weigh(read_model("llama-2-70b").model).
 say("t5-11b-params", ".2f", lambda: weigh(read_model("t5-11b").model).params / 1e9)
 say("mixtral-params", ".2f", lambda: weigh(read_model("mixtral-8x7b").model).params / 1e9)
 say("mixtral-active", ".2f", lambda: weigh(read_model("mixtral-8x7b").model).active_params / 1e9)
-say("gemma-all", ".0f", lambda: cache_gib(without_windows(read_model("gemma-3-27b").model), LONG))
+say("gemma-all", ".0f", lambda: cache_gib(read_model("gemma-3-27b").model.with_mixers(opened), LONG))
 say("gemma", ".1f", lambda: cache_gib(read_model("gemma-3-27b").model, LONG))
 say("jamba-all", ".0f", lambda: cache_gib(as_attention(read_model("jamba-v0.1").model), LONGER))
 say("jamba", ".0f", lambda: cache_gib(read_model("jamba-v0.1").model, LONGER))
